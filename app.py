@@ -2,7 +2,7 @@
 
 import sys
 
-from workbench.__main__ import main
+from workbench.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(["app", "--no-browser", *sys.argv[1:]]))

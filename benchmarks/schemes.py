@@ -230,9 +230,14 @@ def agreement(labels: str, scheme: str) -> float:
     return float(np.mean([compare_credits(right, credit).correlation or 0.0 for credit in turned]))
 
 
+@cache
+def _probed() -> Any:
+    """Return every scheme's probes: a group is edited and scored once for all of them."""
+    return probe(first_group(), RunConfig().grpo.pattern, [step_reward("right"), OUTCOME])
+
+
 def probes_that_pay(scheme: str) -> str:
     """Edits that pay of those that can be made, in the group that comes with the embedded policy."""
-    report: Any = probe(first_group(), RunConfig().grpo.pattern, [step_reward("right"), OUTCOME], [scheme])
-    results = [row[scheme] for row in report.results.values() if scheme in row]
+    results = [row[scheme] for row in _probed().results.values() if scheme in row]
     made = [result for result in results if result.worst is not None]
     return f"{sum(result.pays for result in made)} of {len(made)}"

@@ -1,6 +1,8 @@
 """Groups with scores and credit made by hand, for whoever draws or stores them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +32,45 @@ def make_rollout(texts: Sequence[str], *, finished: bool = True, logprobs: bool 
     )
 
 
+def make_scored(
+    rollouts: Sequence[Rollout],
+    spans: Sequence[Sequence[tuple[int, int]]],
+    steps: Mapping[str, Sequence[Sequence[float | None]]],
+    outcomes: Mapping[str, Sequence[float | None]] | None = None,
+    weights: Mapping[str, float] | None = None,
+    **group: Any,
+) -> ScoredGroup:
+    """Return a group with the scores ``steps[name][i][k]`` and ``outcomes[name][i]``; rewards are their weighted sums.
+
+    A step's text is that of its tokens.
+    """
+    weights, outcomes = weights or {}, outcomes or {}
+
+    def total(scores: Mapping[str, float | None]) -> float | None:
+        known = [weights.get(name, 1.0) * score for name, score in scores.items() if score is not None]
+        return sum(known) if known else None
+
+    rows = []
+    for i, rollout in enumerate(rollouts):
+        begins = [0, *accumulate(map(len, rollout.texts))]
+        whole = {name: scores[i] for name, scores in outcomes.items()}
+        rows.append(
+            StepScores(
+                steps=tuple(Step(begins[a], min(begins[b + 1], len(rollout.text))) for a, b in spans[i]),
+                spans=tuple(spans[i]),
+                scores={name: tuple(scores[i]) for name, scores in steps.items()},
+                rewards=tuple(total({name: row[i][k] for name, row in steps.items()}) for k in range(len(spans[i]))),
+                outcome_scores=whole,
+                outcome=total(whole),
+            )
+        )
+    summaries = [RewardSummary(name, "step", weights.get(name, 1.0)) for name in steps]
+    summaries += [RewardSummary(name, "outcome", weights.get(name, 1.0)) for name in outcomes]
+    return ScoredGroup(
+        Group(rollouts=tuple(rollouts), **{"prompt": "2 + 2 = ?"} | group), tuple(rows), tuple(summaries)
+    )
+
+
 def make_credit(
     rollouts: Sequence[Rollout],
     ends: Sequence[Sequence[int]],
@@ -45,33 +86,11 @@ def make_credit(
 
     A rollout may have no step: no end and no reward. ``names`` are those of the step and of the outcome reward.
     """
-    scored = []
-    for i, rollout in enumerate(rollouts):
-        assert len(ends[i]) == len(rewards[i]), f"rollout {i} has {len(ends[i])} ends and {len(rewards[i])} rewards"
-        firsts = starts[i] if starts is not None else [0, *(end + 1 for end in ends[i])][: len(ends[i])]
-        offsets = [0]
-        for text in rollout.texts:
-            offsets.append(offsets[-1] + len(text))
-        length = len(rollout.text)
-        steps = [
-            Step(offsets[first], min(offsets[end + 1], length)) for first, end in zip(firsts, ends[i], strict=True)
-        ]
-        outcome = outcomes[i] if outcomes is not None else None
-        scored.append(
-            StepScores(
-                steps=tuple(steps),
-                spans=tuple(zip(firsts, ends[i], strict=True)),
-                scores={names[0]: tuple(rewards[i])},
-                rewards=tuple(rewards[i]),
-                outcome_scores={} if outcomes is None else {names[1]: outcome},
-                outcome=outcome,
-            )
-        )
-    summaries = [RewardSummary(names[0], "step", 1.0)]
-    if outcomes is not None:
-        summaries.append(RewardSummary(names[1], "outcome", 1.0))
-    group = Group("2 + 2 = ?", tuple(rollouts), {"answer": "4"}, "by hand")
-    return credit_group(ScoredGroup(group, tuple(scored), tuple(summaries)), scheme, outcome_weight=outcome_weight)
+    firsts = starts or [[0, *(end + 1 for end in row)][: len(row)] for row in ends]
+    spans = [list(zip(*row, strict=True)) for row in zip(firsts, ends, strict=True)]
+    whole = None if outcomes is None else {names[1]: outcomes}
+    scored = make_scored(rollouts, spans, {names[0]: rewards}, whole, columns={"answer": "4"}, policy="by hand")
+    return credit_group(scored, scheme, outcome_weight=outcome_weight)
 
 
 WORKED_REWARDS = [[1.0, 1.0, 0.0], [1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]

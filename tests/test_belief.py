@@ -224,7 +224,7 @@ def test_a_reward_of_the_configuration_scores_as_the_function_does(tiny, groups)
         RewardConfig.parse({"name": "belief", "kind": "outcome", "belief": {}})
 
 
-def test_the_command_says_how_well_a_belief_agrees_with_the_labels(capsys):
+def test_the_command_gives_beliefs_and_samples_nothing(capsys):
     arguments = [
         "step-values",
         "--belief",
@@ -239,7 +239,6 @@ def test_the_command_says_how_well_a_belief_agrees_with_the_labels(capsys):
     said = json.loads(capsys.readouterr().out)
     assert said["k"] == 0
     assert said["tokens"] == 0
-    assert 0 <= said["agreement"]["auc"] <= 1
     assert len(said["values"]) == 4
 
 

@@ -13,11 +13,10 @@ import pytest
 from tests import fake_run
 from tests.configs import config_of
 from workbench import runs
-from workbench.cli import COMMANDS as OF_SHELL
-from workbench.cli import main, show
-from workbench.cli.arguments import near_flag
+from workbench.cli import main
+from workbench.cli import runs as run_commands
 from workbench.credit import SCHEMES, Normalise, Range, Scheme
-from workbench.errors import ConfigError, did_you_mean
+from workbench.errors import ConfigError
 from workbench.runs import launch, list_runs
 from workbench.schema import Group, Rollout
 from workbench.training.methods import RunConfig
@@ -173,15 +172,6 @@ def test_a_value_that_does_not_fit_is_named(argv: tuple[str, ...], message: str)
 
 
 @pytest.mark.parametrize(
-    ("word", "near"),
-    [("smaple", "sample"), ("run", "runs"), ("reward", "check-reward"), ("serve", None), ("plot", None)],
-)
-def test_only_a_word_that_is_alike_is_suggested(word: str, near: str | None) -> None:
-    assert did_you_mean(word, OF_SHELL) == (f"; did you mean {near!r}?" if near else "")
-    assert near_flag("--s", ["--seed", "--run.steps"]) == ""
-
-
-@pytest.mark.parametrize(
     ("argv", "nearest"),
     [
         (("train", "--lr", "1e-4"), "--optimiser.learning_rate"),
@@ -204,17 +194,6 @@ def test_a_flag_that_is_not_there_is_answered_with_the_nearest(
 # -- the program ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_and_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([command, "--help"])
-    assert end.value.code == 0
-    text = capsys.readouterr().out
-    assert "--json" in text
-    if command == "train":
-        assert "Optimiser steps. (default: 84)" in " ".join(text.split())
-
-
 def test_errors_are_one_message_and_exit_code_2(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "show", "nothing", "--workspace", str(workspace)]) == 2
     out, err = capsys.readouterr()
@@ -235,6 +214,11 @@ def test_it_runs_as_a_module_and_loads_nothing_heavy() -> None:
     assert "runs" in json.loads(done.stdout)
     helped = subprocess.run([sys.executable, "-m", "workbench", "--help"], capture_output=True, text=True, check=True)
     assert all(command in helped.stdout for command in COMMANDS)
+    helped = subprocess.run(
+        [sys.executable, "-m", "workbench", "train", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "--json" in helped.stdout
+    assert "Optimiser steps. (default: 84)" in " ".join(helped.stdout.split())
 
 
 # -- runs -----------------------------------------------------------------------------------------------------------
@@ -277,7 +261,7 @@ def test_an_interrupt_stops_the_run(
     def interrupt(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(show, "progress", interrupt)
+    monkeypatch.setattr(run_commands, "progress", interrupt)
     assert main(["train", "--workspace", str(workspace), "--task", "obey", "--name", "a"]) == 130
     assert runs.open_run("a", workspace).status().state == "stopped"
     assert capsys.readouterr().err.endswith("interrupted\n")

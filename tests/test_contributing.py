@@ -1,6 +1,5 @@
 """CONTRIBUTING.md's walks, followed on a copy of the tree: what they write is put where they say, checked and used."""
 
-import json
 import os
 import re
 import shutil
@@ -98,41 +97,49 @@ def test_the_linters_pass_what_the_walks_write(tree: Path) -> None:
     in_tree(tree, "lint", program=deno)
 
 
-def test_what_sees_every_scheme_method_format_curve_and_field_passes(tree: Path) -> None:
-    chosen = " or ".join(
-        f"{Path(file).stem} and ({part})" if part else Path(file).stem for file, part in SEEING.items()
-    )
-    in_tree(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "-k", chosen, *SEEING)
-
-
-ENTRIES = """
+WALK = """
 import json
-from pathlib import Path
+
+import pytest
+
 import workbench as wb
+from tests.configs import config_of
+from tests.in_this_process import trained
+from workbench.assets import FIRST_GROUP
 from workbench.checks.metrics import group_metrics
-from workbench.cli import main
 from workbench.views.panels import PANELS
 
-assert main([*"score --group assets/first-group.json --method.credit.scheme only_errors".split(), "--json"]) == 0
-group = wb.Group.from_json(json.loads(Path("assets/first-group.json").read_text()))
-scored = wb.score_group(group, wb.load_task("chain-arithmetic").pattern, rewards=["step_correctness"])
-longest = max(last - first + 1 for row in scored.scored for first, last in row.spans)
-assert group_metrics([wb.credit_group(scored)])["longest_step"] == longest > 1
-assert [panel.title for panel in PANELS for line in panel.metrics if line.name == "longest_step"] == ["Longest step"]
-"""
 
-
-def test_a_new_scheme_and_a_new_curve_are_everywhere_by_their_entries(tree: Path) -> None:
-    assert json.loads(in_tree(tree, "-c", ENTRIES))["scheme"] == "only_errors"
+def test_a_new_scheme_and_a_new_curve_are_everywhere_by_their_entries():
+    assert config_of("--method.credit.scheme", "only_errors").grpo.credit.scheme == "only_errors"
+    group = wb.Group.from_json(json.loads(FIRST_GROUP.read_text()))
+    scored = wb.score_group(group, wb.load_task("chain-arithmetic").pattern, rewards=["step_correctness"])
+    assert wb.credit_group(scored, "only_errors").spread
+    longest = max(last - first + 1 for row in scored.scored for first, last in row.spans)
+    assert group_metrics([wb.credit_group(scored)])["longest_step"] == longest > 1
+    titles = [panel.title for panel in PANELS for line in panel.metrics if line.name == "longest_step"]
+    assert titles == ["Longest step"]
 
 
 @pytest.mark.training
-def test_a_new_method_trains_in_a_run_of_its_own(tree: Path) -> None:
+def test_a_new_method_trains_in_a_run(tmp_path):
+    run = trained(
+        config_of(
+            *("--method", "rloo", "--name", "method", "--run.steps", "2", "--run.device", "cpu"),
+            *("--method.prompts_per_step", "2", "--method.sampling.num_generations", "2", "--run.save_steps", "1"),
+        ),
+        tmp_path,
+    )
+    assert [row["step"] for row in run.metrics_rows()[0] if "loss" in row] == [1, 2]
+    assert run.status().state == "finished"
+"""
+
+
+def test_what_sees_every_entry_passes_and_what_the_walks_wrote_is_used_and_trains(tree: Path) -> None:
+    """In one process, so that libraries are imported once."""
+    (tree / "tests" / "test_walk.py").write_text(WALK, encoding="utf-8")
+    names = [f"{Path(file).stem} and ({part})" if part else Path(file).stem for file, part in SEEING.items()]
+    chosen = " or ".join([*names, "test_walk"])
     in_tree(
-        tree, "-m", "workbench", "train", "--method", "rloo", "--name", "method", "--run.steps", "2",
-        "--method.prompts_per_step", "2", "--method.sampling.num_generations", "2", "--run.save_steps", "1",
-    )  # fmt: skip
-    run = tree / "workspace" / "runs" / "method"
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [row["step"] for row in rows if "loss" in row] == [1, 2]
-    assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "finished"
+        tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "-k", chosen, *SEEING, "tests/test_walk.py"
+    )

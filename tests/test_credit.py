@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.credits import worked_credit
+from tests.credits import make_scored, worked_credit
 from tests.slow_credit import SlowGroup, slow_credit
 from workbench.config import CreditConfig
 from workbench.credit import (
@@ -28,7 +28,7 @@ from workbench.credit import (
     pooled,
 )
 from workbench.errors import CreditError
-from workbench.schema import Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.schema import Rollout
 from workbench.ui.handlers.fields import for_scheme, options_of
 
 # One group of three completions, worked by hand. The pool is 1 1 0 1 0 0 0 0 1: mean 4/9 = 0.444444; the squared
@@ -339,7 +339,7 @@ def test_invariant_padding_is_zero():
     ("arguments", "message"),
     [
         (([[1]], [[1], [2]], [3]), "step_ends has 2 completions and lengths has 1"),
-        (([[1, 1]], [[1]], [3]), "completion 0 has 2 step rewards"),
+        (([[1, 1]], [[1]], [3]), "2 step rewards, 1 step starts"),
         (([[1, 1]], [[2, 1]], [3]), r"step_ends \[2, 1\] go backwards"),
         (([[1]], [[3]], [3]), "do not lie within its 3 tokens"),
         (([[math.inf]], [[1]], [3]), "reward inf is not finite"),
@@ -374,8 +374,8 @@ def test_bad_input_is_named(arguments, message):
         ({"clip": -1}, "clip is -1"),
         ({"outcome_weight": math.inf}, "outcome_weight is inf"),
         ({"outcome_weight": 1.0}, "no outcome reward is set"),
-        ({"masks": [[1, 0], None, None]}, "completion 0: its mask has"),
-        ({"masks": [[1, 2, *[0] * 8], None, None]}, "completion 0: its mask has"),
+        ({"masks": [[1, 0], None, None]}, "masks: completion 0 has"),
+        ({"masks": [[1, 2, *[0] * 8], None, None]}, "masks: completion 0 has"),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -554,22 +554,9 @@ def scored(rewards, ends, lengths, outcomes=None, starts=None, masks=None):
     starts = starts or [[0, *(e + 1 for e in row[:-1])] for row in ends]
     masks = [None if mask is None else tuple(mask) for mask in masks or [None] * len(lengths)]
     rows = zip(lengths, masks, strict=True)
-    group = Group("?", tuple(Rollout(tuple(range(n)), ("x",) * n, finished=False, mask=mask) for n, mask in rows))
-    one = tuple(
-        StepScores(
-            steps=tuple(Step(s, e + 1) for s, e in zip(starts[i], ends[i], strict=True)),
-            spans=tuple(zip(starts[i], ends[i], strict=True)),
-            scores={"mine": tuple(rewards[i])},
-            rewards=tuple(rewards[i]),
-            outcome_scores={"whole": None if outcomes is None else outcomes[i]},
-            outcome=None if outcomes is None else outcomes[i],
-        )
-        for i in range(len(lengths))
-    )
-    summaries = (RewardSummary("mine", "step", 1.0),)
-    if outcomes is not None:
-        summaries += (RewardSummary("whole", "outcome", 1.0),)
-    return ScoredGroup(group, one, summaries)
+    rollouts = [Rollout(tuple(range(n)), ("x",) * n, finished=False, mask=mask) for n, mask in rows]
+    spans = [list(zip(*row, strict=True)) for row in zip(starts, ends, strict=True)]
+    return make_scored(rollouts, spans, {"mine": rewards}, None if outcomes is None else {"whole": outcomes})
 
 
 @settings(max_examples=300, deadline=None)

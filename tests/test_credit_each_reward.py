@@ -6,40 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.credits import make_rollout
+from tests.credits import make_rollout, make_scored
 from workbench.credit import credit_group
-from workbench.schema import Group, RewardSummary, ScoredGroup, Step, StepScores
 
 WEIGHTS = {"right": 1.0, "short": 2.0}
-SUMMARIES = tuple(RewardSummary(name, "step", weight) for name, weight in WEIGHTS.items())
-OUTCOMES = tuple(RewardSummary(f"{name}_whole", "outcome", weight) for name, weight in WEIGHTS.items())
-
-
-def weighed(scores):
-    """The weighted sum of the scores by function, None where there are none."""
-    known = [WEIGHTS[name.removesuffix("_whole")] * score for name, score in scores.items() if score is not None]
-    return sum(known) if known else None
 
 
 def scored(rows, wholes=None):
     """``rows[i][k]`` are the scores of a step by function; each step is one token."""
-    rollouts = tuple(make_rollout(["t"] * len(row), finished=False) for row in rows)
-    spans = [tuple((k, k) for k in range(len(row))) for row in rows]
-    return ScoredGroup(
-        Group("?", rollouts),
-        tuple(
-            StepScores(
-                steps=tuple(Step(k, k + 1) for k in range(len(row))),
-                spans=spans[i],
-                scores={name: tuple(step[name] for step in row) for name in WEIGHTS},
-                rewards=tuple(weighed(step) for step in row),
-                outcome_scores=wholes[i] if wholes else {},
-                outcome=weighed(wholes[i]) if wholes else None,
-            )
-            for i, row in enumerate(rows)
-        ),
-        SUMMARIES + (OUTCOMES if wholes else ()),
-    )
+    rollouts = [make_rollout(["t"] * len(row), finished=False) for row in rows]
+    spans = [[(k, k) for k in range(len(row))] for row in rows]
+    steps = {name: [[step[name] for step in row] for row in rows] for name in WEIGHTS}
+    outcomes = {f"{name}_whole": [of[f"{name}_whole"] for of in wholes] for name in WEIGHTS} if wholes else None
+    weights = WEIGHTS | {f"{name}_whole": weight for name, weight in WEIGHTS.items()}
+    return make_scored(rollouts, spans, steps, outcomes, weights)
 
 
 def of(right, short):

@@ -137,5 +137,5 @@ def test_a_group_without_token_ids_is_refused(scheme):
         CreditError, match=f"'{scheme}' compares completions token by token and their ids are not there"
     ):
         assign_credit(STEPS, ENDS, LENGTHS, scheme, outcome_rewards=[1, 0, 0])
-    with pytest.raises(CreditError, match="completion 1 has 2 token ids and 3 tokens; give one each"):
+    with pytest.raises(CreditError, match="token_ids: completion 1 has 2 and 3 tokens"):
         assign_credit(STEPS, ENDS, LENGTHS, scheme, outcome_rewards=[1, 0, 0], token_ids=[[1] * 4, [1] * 2, [1] * 3])

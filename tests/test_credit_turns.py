@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from tests.credits import make_scored
 from workbench.credit import assign_credit, credit_group
-from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.schema import Credit, Rollout, ScoredGroup
 
 # Three episodes of two turns of one token each, with one token of an observation between them. All begin in one state;
 # the first two were told the same. R = 1, 0, 0: mean 1/3, std 0.57735, z = 1.15450 and -0.57725.
@@ -62,17 +63,13 @@ def test_gigpo_takes_mean_and_std_over_steps_where_it_is_told_to():
 
 def scored_episodes(turns: list[list[str]], outcomes: list[float], rewards: list[list[float | None]]) -> ScoredGroup:
     """A token a text; every other one is an observation, and every turn a step."""
-    rollouts, scored = [], []
-    for texts, outcome, row in zip(turns, outcomes, rewards, strict=True):
-        mask = tuple(1 - n % 2 for n in range(len(texts)))
-        rollouts.append(Rollout(tuple(range(len(texts))), tuple(texts), finished=False, stop="\n", mask=mask))
-        firsts = range(0, len(texts), 2)
-        begins = [sum(map(len, texts[:first])) for first in firsts]
-        steps = [Step(begin, begin + len(texts[first])) for begin, first in zip(begins, firsts, strict=True)]
-        spans = tuple((first, first) for first in firsts)
-        scored.append(StepScores(tuple(steps), spans, {"rule": tuple(row)}, tuple(row), {"right": outcome}, outcome))
-    summaries = (RewardSummary("rule", "step", 1.0), RewardSummary("right", "outcome", 1.0))
-    return ScoredGroup(Group("?", tuple(rollouts)), tuple(scored), summaries)
+    masks = [tuple(1 - n % 2 for n in range(len(texts))) for texts in turns]
+    rollouts = [
+        Rollout(tuple(range(len(texts))), tuple(texts), finished=False, stop="\n", mask=mask)
+        for texts, mask in zip(turns, masks, strict=True)
+    ]
+    spans = [[(first, first) for first in range(0, len(texts), 2)] for texts in turns]
+    return make_scored(rollouts, spans, {"rule": rewards}, {"right": outcomes})
 
 
 EPISODES = [
@@ -104,11 +101,8 @@ def test_the_state_of_a_turn_is_the_observation_before_it():
 def test_later_steps_of_a_turn_begin_where_what_was_written_before_them_is_the_same():
     rollout = Rollout((1, 2, 3), ("a;", "b;", "c"), finished=False)
     other = Rollout((1, 4, 3), ("a;", "d;", "c"), finished=False)
-    scores = StepScores(
-        (Step(0, 2), Step(2, 4), Step(4, 5)), ((0, 0), (1, 1), (2, 2)), {}, (None,) * 3, {"right": 1.0}, 1.0
-    )
-    summaries = (RewardSummary("right", "outcome", 1.0),)
-    states = ScoredGroup(Group("?", (rollout, other)), (scores, scores), summaries).step_states
+    spans = [[(0, 0), (1, 1), (2, 2)]] * 2
+    states = make_scored((rollout, other), spans, {"rule": [[None] * 3] * 2}, {"right": [1.0, 1.0]}).step_states
     assert states[0][:2] == states[1][:2]
     assert states[0][2] != states[1][2]
 

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -72,14 +71,6 @@ def test_html_holds_no_markup_of_a_model(name):
     assert "<style>" in html
 
 
-def test_what_a_scheme_pays_for_has_a_star_in_html_and_in_text():
-    report = probe(*split_step_demo(), schemes=["process", "outcome"], edits=["split a step"])
-    shown = re.sub(r"<[^>]+>", " ", views.html(report))
-    for words in (shown.split(), views.text(report).split()):
-        assert "+1.95*" in words
-        assert "+0.00" in words
-
-
 def test_step_values_are_a_row_a_rollout_coloured_from_the_lowest_to_the_highest():
     counts, cut = ((2, 2, 2), (2,)), wb.StepPattern(r"\n", "ends")
     values = StepValues(
@@ -144,13 +135,6 @@ def test_importing_in_ipython_registers_the_views():
     assert printed.strip() == "['text/html', 'text/plain']"
 
 
-def test_own_texts_become_a_group_of_their_own():
-    group = wb.group_of("q", ["one two", "three"], answer="3")
-    assert [rollout.text for rollout in group.rollouts] == ["one two", "three"]
-    assert group.columns == {"answer": "3"}
-    assert all(rollout.finished for rollout in group.rollouts)
-
-
 def test_what_rewards_are_compared_with_has_its_own_name():
     credit = credit_group(
         make_credit([make_rollout(["a"]), make_rollout(["b"])], [[0], [0]], [[1.0], [0.0]], [1, 0]).scored, "prpo"
@@ -158,15 +142,6 @@ def test_what_rewards_are_compared_with_has_its_own_name():
     assert [(term.centre, term.mean) for term in credit.explain(0, 0).terms] == [("fixed mean", 0.5), ("mean", 0.5)]
     assert "fixed mean or mean" in repr(describe.explanation(credit.explain(0, 0)))
     assert "fixed mean 0.5" in repr(describe.credit(credit))
-
-
-def test_notebook_and_page_show_the_same_advantages():
-    """The page's payload and the notebook's both hold the digits that give back the tensor's 32 bits."""
-    from workbench.views.heatmap import credit_payload
-
-    credit = worked_credit()
-    for i, row in enumerate(credit_payload(credit)["rollouts"]):
-        assert np.array_equal(np.array(row["advantages"], dtype=np.float32), credit.of(i))
 
 
 def test_a_credits_rows_and_json_are_the_same_numbers():

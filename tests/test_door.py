@@ -4,10 +4,7 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +18,7 @@ from workbench.errors import WorkbenchError
 from workbench.ui import app as page
 from workbench.ui import door
 from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, read_login, workspace_token
-from workbench.views.page_link import check_port_of, free_port, page_link
+from workbench.views.page_link import free_port, page_link
 
 HOST = "127.0.0.1:7860"
 HERE = f"http://{HOST}"
@@ -468,19 +465,3 @@ def test_port_0_is_one_that_is_free() -> None:
     port = free_port("127.0.0.1", 0)
     assert 0 < port < 65_536
     assert free_port("127.0.0.1", port) == port
-
-
-def test_a_port_in_use_is_found_before_anything_is_imported() -> None:
-    code = (
-        "import sys; from workbench.__main__ import main; code = main(['app', '--port', sys.argv[1]]); "
-        "sys.exit(100 * bool({'gradio', 'pydantic'} & set(sys.modules)) + code)"
-    )
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        done = subprocess.run([sys.executable, "-c", code, port], capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert port in done.stderr
-    for arguments in (["--port", "none"], ["--port", port, "--help"], ["--port"]):
-        check_port_of(arguments)  # the whole command line is looked at later

@@ -1,7 +1,9 @@
 """The heatmap's script in a real Chromium, on an exported file: exact text, readable colours, keyboard, no network."""
 
 import re
+from itertools import product
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -61,6 +63,7 @@ def test_steps_outside_text_and_straddling_tokens_are_told_apart(show) -> None:
         assert first.locator(".step").count() == 2
 
 
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 CONTRASTS = """(dim) => {
   const root = document.querySelector('.wh');
   root.heatmap.dim(dim);
@@ -111,19 +114,19 @@ CONTRASTS = """(dim) => {
 }"""
 
 
-@pytest.mark.parametrize("dim", [False, True], ids=["shown", "dimmed"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_and_marks_are_readable_on_every_colour(show, theme: str, dim: bool) -> None:
+def test_text_and_marks_are_readable_on_every_colour(show) -> None:
     """31 tints (21 of the signed scale, 10 of the other), on each text, end of sequence and six marks; the chips."""
     credit = worked_credit()
     object.__setattr__(credit.scored.group.rollouts[2], "finished", False)  # for the mark that says so
-    with show(credit, color_scheme=theme, reduced_motion="reduce") as page:
-        contrasts = page.evaluate(CONTRASTS, dim)
-        assert len(contrasts) == 31 * 8 + 9 * 3 + 6
-        assert {name: value for name, value in contrasts.items() if value < 4.5} == {}
-        seen = page.locator(".text i").first.evaluate("node => getComputedStyle(node).backgroundColor")
-        red, _, blue = map(float, re.findall(r"[\d.]+", seen)[:3])
-        assert (red == blue) == dim  # grey while dimmed
+    with show(credit, reduced_motion="reduce") as page:
+        for theme, dim in product(THEMES, (False, True)):
+            page.emulate_media(color_scheme=theme)
+            contrasts = page.evaluate(CONTRASTS, dim)
+            assert len(contrasts) == 31 * 8 + 9 * 3 + 6
+            assert {name: value for name, value in contrasts.items() if value < 4.5} == {}, (theme, dim)
+            seen = page.locator(".text i").first.evaluate("node => getComputedStyle(node).backgroundColor")
+            red, _, blue = map(float, re.findall(r"[\d.]+", seen)[:3])
+            assert (red == blue) == dim  # grey while dimmed
 
 
 def test_the_whole_of_it_works_by_keyboard(show) -> None:
@@ -289,19 +292,10 @@ def test_the_range_of_colours_is_set_and_held(show) -> None:
         page.evaluate(REDRAWN, 1)
         expect(token).to_have_class("")  # 0.2108 is less than half of a tenth of 5
         assert (end.input_value(), hold.is_checked()) == ("5", True)
-        titles = page.locator(".swatches i").evaluate_all("nodes => nodes.map(node => node.title)")
-        assert (len(titles), titles[0], titles[10]) == (21, "−4.75 and below", "−0.25 to +0.25")
-        assert titles[11] == "+0.25 to +0.75"
         page.locator(".colour-by").select_option("logprob")  # each measure has a range of its own
         expect(scale).to_contain_text("0≤ −0.8")
-        assert end.get_attribute("placeholder") == "0.8"  # of 0.9 once, 0.8 three times, …
         page.locator(".colour-by").select_option("advantage")
         assert end.input_value() == "5"
-        end.fill("")
-        end.blur()
-        expect(scale).to_contain_text("−1.48+1.48")
-        label = page.locator(".swatches").get_attribute("aria-label")
-        assert label == "Colour scale: orange below zero, blue above, ends at 1.48, the 98th percentile"
 
 
 DRAWN = "payload => document.querySelector('.wh').heatmap.draw(payload)"

@@ -56,13 +56,13 @@ def test_three_copies_count_once_by_hand() -> None:
     counted = credit_group(group, "outcome")
     right, wrong = 0.25 / 0.5001, -0.75 / 0.5001
     assert counted.advantages[:, 0] == pytest.approx([right, right, right, wrong], rel=1e-6)
-    assert counted.counted == (True,) * 4
+    assert counted.is_counted == (True,) * 4
     assert "drop_duplicates" not in counted.options
 
     once = credit_group(group, "outcome", drop_duplicates=True)
     right = 0.5 / (0.5**0.5 + 1e-4)
     assert once.advantages[:, 0] == pytest.approx([right, 0, 0, -right], rel=1e-6)
-    assert once.counted == (True, False, False, True)
+    assert once.is_counted == (True, False, False, True)
     assert (once.mean, once.std) == (0.5, pytest.approx(0.5**0.5))
     assert once.options["drop_duplicates"] is True
     assert once.warnings == ()
@@ -148,7 +148,7 @@ def test_invariant_parity_with_duplicates(tmp_path: Path) -> None:
 
     trainer._compute_loss = kept  # type: ignore[method-assign]
     trainer.train()
-    counted = [is_counted for credit in credits for is_counted in credit.counted]
+    counted = [is_counted for credit in credits for is_counted in credit.is_counted]
     assert 0 < sum(counted) < len(counted)
     advantages = torch.cat([inputs["advantages"] for inputs in seen])
     places = {}
@@ -156,7 +156,7 @@ def test_invariant_parity_with_duplicates(tmp_path: Path) -> None:
         preview = credit_group(credit.scored, "process", drop_duplicates=True)
         assert preview.advantages.tobytes() == credit.advantages.tobytes()
         for i, rollout in enumerate(credit.scored.group.rollouts):
-            if credit.counted[i]:
+            if credit.is_counted[i]:
                 places[rollout.token_ids] = credit.of(i).tobytes()
     ids = torch.cat([inputs["completion_ids"] for inputs in seen])
     mask = torch.cat([inputs["completion_mask"] for inputs in seen])

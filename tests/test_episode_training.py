@@ -73,7 +73,7 @@ def test_invariant_the_loss_has_the_stored_mask_and_nothing_for_observations(tra
     """Bit for bit what is stored; the mask stands where TRL expects that of its tools."""
     _, run, (inputs,) = trained
     stored = by_ids(run)
-    assert any(rollout.sampled_length < len(rollout) for _, _, rollout in stored.values())
+    assert any(rollout.policy_length < len(rollout) for _, _, rollout in stored.values())
     sampled = 0
     for ids, mask, tool, row in zip(*(inputs[name] for name in COLUMNS), strict=True):
         length = int(mask.sum())
@@ -81,7 +81,7 @@ def test_invariant_the_loss_has_the_stored_mask_and_nothing_for_observations(tra
         assert tool[:length].tolist() == list(rollout.mask)
         assert row[:length].numpy().tobytes() == credit.of(i).tobytes()
         assert not row[:length][tool[:length] == 0].any()
-        sampled += rollout.sampled_length
+        sampled += rollout.policy_length
     assert inputs["num_items_in_batch"] == sampled
 
 
@@ -89,7 +89,7 @@ def test_lengths_kl_and_entropy_are_of_sampled_tokens(trained):
     trainer, run, _ = trained
     rollouts = [rollout for credit in run.rollouts.read(1) for rollout in credit.scored.group.rollouts]
     row = next(row for row in trainer.state.log_history if "turns_per_answer" in row)
-    lengths = [rollout.sampled_length for rollout in rollouts]
+    lengths = [rollout.policy_length for rollout in rollouts]
     assert row["completions/mean_length"] == pytest.approx(np.mean(lengths))
     assert row["completions/max_length"] == max(lengths)
     assert row["turns_per_answer"] == pytest.approx(np.mean([len(rollout.turn_spans) for rollout in rollouts]))

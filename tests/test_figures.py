@@ -11,7 +11,7 @@ from workbench.checks.metrics import METRICS
 from workbench.training.methods import METHODS
 from workbench.views.cards import FOLDER
 from workbench.views.curves import Chart, Line, Seeds, columns_of, figure, folds, overlay_charts, run_charts
-from workbench.views.heatmap import credit_payload, group_payload, to_json, why_payload
+from workbench.views.heatmap import credit_payload, to_json, why_payload
 from workbench.views.panels import LARGE, PANELS, panels_of
 
 NASTY = [
@@ -88,12 +88,6 @@ def test_offsets_count_utf16_units():
     assert drawn["matches"] == [[3, 6]]
 
 
-def test_a_group_that_nobody_scored_has_texts_and_no_steps():
-    drawn = group_payload(worked_credit().scored.group)
-    assert drawn["rollouts"][0]["texts"][:2] == ["t0 ", "t1 "]
-    assert "steps" not in drawn["rollouts"][0]
-
-
 # ── curves ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ROWS = [
@@ -135,13 +129,6 @@ def test_the_pages_plotly_is_the_packages_own_version():
     from plotly.offline import get_plotlyjs_version
 
     assert f"v{get_plotlyjs_version()}\n" in (FOLDER / "plotly" / "plotly-basic.min.js").read_text()[:100]
-
-
-def test_one_style_stands_for_one_metric_in_charts_beside_each_other():
-    row = {"step": 1, "reward": 0.5, "rewards/mine/mean": 0.25, "rewards/yours/mean": 0.75}
-    charts = {chart.key: [line.style for line in chart.lines] for chart in run_charts(columns_of([row]))}
-    # The outcomes' mean has its style without the steps', too, and no reward function looks like either.
-    assert charts == {"reward": [1], "rewards": [2, 3]}
 
 
 def test_every_metric_that_names_a_panel_is_drawn_there():

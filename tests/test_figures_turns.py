@@ -6,7 +6,7 @@ import pytest
 
 from tests.credits import make_rollout
 from workbench.schema.rollouts import Turn
-from workbench.views.heatmap import called, turns_payload
+from workbench.views.payloads import find_calls, turns_payload
 
 
 def test_turns_have_their_tokens_seconds_and_what_went_wrong():
@@ -55,5 +55,5 @@ def test_a_mask_alone_tells_where_turns_are():
 )
 def test_calls_are_read_in_a_turn(text, tools, is_call):
     rollout = replace(make_rollout([text], finished=False), turns=(Turn("assistant", 0, 1),))
-    assert called(text) == tools
+    assert find_calls(text) == tools
     assert turns_payload(rollout)[0].get("isCall") is is_call

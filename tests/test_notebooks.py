@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
+from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import numpy as np
 import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
@@ -23,6 +23,16 @@ TRAINING = (
     "09_which_scheme",
     "10_turns",
 )
+
+
+FIRST = "00_from_regex_to_loss"
+LOOKED_AT = (
+    *("float(mean)", "float(advantages.max())", "float(advantages.sum())", "float(mask.sum())"),
+    "bool((credits[0].advantages == credit.advantages).all())",
+    *("list(map(float, by_hand))", "list(map(float, of_trl))", "float(ratio.min())"),
+    *("list(map(float, moves['moved with their colour']))", "float(moves['correlation'].iloc[2])"),
+)
+"""Values of the first notebook, as expressions."""
 
 
 def test_a_notebook_imports_the_package_where_it_is_not_installed() -> None:
@@ -69,6 +79,8 @@ def executed(path, workspace, kernel):
     anew += "processes.spawn" if path.stem == "04_train_and_watch" else "in_this_process.started_here"
     anew += "\ndel os, in_this_process, launch, processes"
     notebook.cells.insert(0, nbformat.v4.new_code_cell(anew))
+    if path.stem == FIRST:
+        notebook.cells.append(nbformat.v4.new_code_cell(f"print(repr({{name: eval(name) for name in {LOOKED_AT}}}))"))
     client = NotebookClient(notebook, km=kernel, timeout=900)
     try:
         client.execute()
@@ -89,12 +101,31 @@ def test_a_notebook_runs_and_every_code_cell_shows_something(path, tmp_path, ker
     for cell in code_cells(notebook):
         assert cell.outputs, f"shows nothing: {cell.source}"
     assert html_of(notebook)
+    if path.stem == FIRST:
+        the_loss_by_hand_is_trls_and_tokens_with_room_move_as_all_with_their_beginning_push(
+            literal_eval(code_cells(notebook)[-1].outputs[0]["text"])
+        )
     if path.stem == "04_train_and_watch":
         # What the watching cell shows was replaced, from the thread, by the run as it ended.
         assert any(">finished</span>" in html for html in html_of(notebook))
         shown = [output.get("data", {}) for cell in code_cells(notebook) for output in cell.outputs]
         assert any("application/vnd.plotly.v1+json" in data for data in shown)
         assert "finished at step 2 of 2" in texts(notebook)
+
+
+def the_loss_by_hand_is_trls_and_tokens_with_room_move_as_all_with_their_beginning_push(seen: dict[str, Any]) -> None:
+    # 22 of 32 sums are right; the first tokens of an answer whose four are right get all four.
+    mean, largest, summed, tokens, is_credited, by_hand, of_trl, least, moved, correlation = seen.values()
+    assert mean == 0.6875
+    assert largest == pytest.approx(4 * (1 - 0.6875) / ((22 * 10 / 32 / 31) ** 0.5 + 1e-4))
+    assert is_credited
+    assert by_hand == pytest.approx(of_trl, abs=5e-7)
+    assert of_trl[0] == pytest.approx(-summed / tokens)
+    assert least < 0.8  # so that the second pass is another loss than the first
+    own, with_room, shared = moved
+    assert own < with_room < shared
+    assert shared > 0.8
+    assert correlation > 0.5
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -118,21 +149,3 @@ def test_ones_own_answers_are_a_coloured_heatmap_in_under_ten_lines():
     # wrong -1.2907. A token of a first step gets both steps' sum.
     assert [round(float(credit.of(i)[0]), 4) for i in range(3)] == [1.2907, -0.6454, -0.6454]
     assert [round(float(credit.of(i)[-1]), 4) for i in range(3)] == [0.6454, 0.6454, -1.2907]
-
-
-@pytest.mark.training
-def test_the_loss_by_hand_is_trls_and_tokens_with_room_move_as_all_with_their_beginning_push():
-    names: dict[str, Any] = {}
-    for cell in code_cells(nbformat.read(ROOT / "notebooks" / "00_from_regex_to_loss.ipynb", as_version=4)):
-        exec(cell.source, names)
-    # 22 of 32 sums are right; the first tokens of an answer whose four are right get all four.
-    assert names["mean"] == 0.6875
-    assert names["advantages"].max() == pytest.approx(4 * (1 - 0.6875) / ((22 * 10 / 32 / 31) ** 0.5 + 1e-4))
-    assert np.array_equal(names["credits"][0].advantages, names["credit"].advantages)
-    assert names["by_hand"] == pytest.approx(names["of_trl"], abs=5e-7)
-    assert names["of_trl"][0] == pytest.approx(-names["advantages"].sum() / names["mask"].sum())
-    assert names["ratio"].min() < 0.8  # so that the second pass is another loss than the first
-    own, with_room, shared = names["moves"]["moved with their colour"]
-    assert own < with_room < shared
-    assert shared > 0.8
-    assert names["moves"]["correlation"].iloc[2] > 0.5

@@ -12,9 +12,11 @@ import zipfile
 from email.parser import HeaderParser
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 from tests.browsing import ROOT, free_port
 
@@ -97,6 +99,38 @@ def test_every_package_that_is_imported_is_declared() -> None:
     optional = {"tinker", "trackio", "wandb", "IPython"}  # an extra, trackers that a run asks for, JupyterLab's own
     missing = [name for name in imported - optional if not declared & {d.lower() for d in packages.get(name, [name])}]
     assert missing == []
+
+
+SAMPLED = """
+import workbench as wb
+
+policy, task = wb.load_policy("tiny", device="cpu"), wb.load_task("chain-arithmetic")
+group = wb.sample_group(policy, task[0], num_generations=2, max_completion_length=48, seed=0)
+sampled = [list(rollout.token_ids) for rollout in group.rollouts]
+"""
+NEWEST = """
+import pandas, transformers
+from workbench.training.trainer import ProcessGRPOTrainer
+
+print((transformers.__version__, sampled))
+"""
+
+
+def test_the_newest_libraries_that_the_ranges_allow_sample_the_same_group(site: Path, tmp_path: Path) -> None:
+    """Newer than the pinned ones where the registry has such: the plain decoder reads the layers of transformers."""
+    ranges = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    newest = [str(one) for one in map(Requirement, ranges) if one.name in ("transformers", "pandas")]
+    pip(["install", "--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(tmp_path), *newest])
+    (pinned,) = re.findall(r"^transformers==(.+)$", (ROOT / "requirements.txt").read_text("utf-8"), re.MULTILINE)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(site)])}
+    command = [sys.executable, "-W", "ignore", "-c", SAMPLED + NEWEST]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    here: dict[str, Any] = {}
+    exec(SAMPLED, here)
+    version, sampled = ast.literal_eval(done.stdout)
+    assert Version(version) >= Version(pinned)
+    assert sampled == here["sampled"]
 
 
 def test_the_command_of_an_installed_package_serves_the_page_from_any_folder(site: Path, tmp_path: Path) -> None:

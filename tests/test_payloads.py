@@ -52,7 +52,7 @@ def test_a_watched_row_has_the_keys_it_declares():
     payload = json.loads(json.dumps(row_payload(before_and_now())))
     assert_keys(payload, drawing.GroupPayload)
     for measure in payload["measures"]:
-        assert_keys(measure, drawing.MeasurePayload)
+        assert_keys(measure, drawing.DATACLASSES["MeasurePayload"])
     for fact in payload["facts"]:
         assert_keys(fact, drawing.FactPayload)
     for text in payload["rollouts"]:

@@ -178,7 +178,6 @@ def test_a_space_is_public_unless_its_owner_says_otherwise() -> None:
     names = (HOST, "example.org")
     assert place_of(SPACE) == Place(True, "0.0.0.0", names, ("https://huggingface.co",))
     assert place_of({**SPACE, "WORKBENCH_PUBLIC": "off"}) == Place(False, "0.0.0.0", names)
-    assert place_of({**SPACE, "WORKBENCH_VISITORS": "off"}).public is False
     assert place_of(SPACE, False).public is False
     assert place_of({}) == Place(False)
     assert place_of({}, True) == Place(True)

@@ -14,24 +14,30 @@ from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.checks import Finding, alarms, preflight_of
 from workbench.checks.metrics import group_metrics
 from workbench.credit import SCHEMES, compare_credits, gradient_shares, group_losses, loss_weights
-from workbench.schema import Credit, LossSettings, whole_percent
+from workbench.schema import Credit, LossSettings, two_places, whole_percent
 from workbench.views.heatmap import credit_payload
 from workbench.views.run import about_run, mcnemar, paired_interval
 from workbench.views.sentences import (
-    about_comparison,
     about_group,
-    about_opened,
-    about_probes,
     about_wronged,
     find_surprises,
     group_facts,
 )
 from workbench.views.token_sentences import about_token
-from workbench.views.wording import Sentence
 
 ASSETS = Path(__file__).parents[1] / "assets"
 PATTERN = wb.StepPattern(r"(?m)^\w+:", "starts")
 BOTH = ("step_correctness", "answer_correctness")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.125, "0.13"), (0.135, "0.14"), (1.005, "1.00"), (-0.125, "−0.13"), (-0.004, "0.00"), (2.96, "2.96")],
+)
+def test_two_places_are_what_the_drawing_writes(value: float, text: str) -> None:
+    """JavaScript's ``toFixed``: of the number as it is stored (1.005 is a little less), halves away from 0."""
+    assert two_places(value) == text
+    assert [whole_percent(share) for share in (0.315, float(np.float32(0.315)), 0.285)] == [32, 32, 29]
 
 
 def marks(values: dict[str, float | None], name: str = "step_correctness") -> wb.Reward:
@@ -66,12 +72,6 @@ def test_a_right_answer_that_is_pushed_down_is_named_with_its_wrong_steps():
     assert said(credit)[1].startswith("Training would push ")
     assert said(credit)[1].endswith(" The final answer is shown, not counted.")
     assert "not counted" not in said(group("a: good\nc: 2", "a: bad\nc: 1", outcome_weight=1.0))[1]
-
-
-def test_links_point_at_what_a_number_stands_for():
-    credit = group("a: good\nb: good\nc: 2", "a: bad\nb: bad\nc: 2", "a: good\nb: good\nc: 1")
-    parts = about_group(credit)[0].parts
-    assert parts[:3] == [("2 of 3", "filter:right"), (" right. Rollout ", None), ("2", "rollout:2")]
 
 
 SURPRISING = ("a: good\nb: good\nc: 2", "a: bad\nb: bad\nc: 2", "a: good\nb: good\nc: 1")
@@ -167,7 +167,7 @@ def test_invariant_what_the_loss_leaves_out_is_not_counted(scheme, left_out):
         scored=replace(made.scored, group=replace(made.scored.group, sampling=left_out)),
         options={**made.options, **left_out},
     )
-    assert credit.counted == (True, True, True, False, False)
+    assert credit.is_counted == (True, True, True, False, False)
     turned = [
         replace(
             row,
@@ -178,7 +178,7 @@ def test_invariant_what_the_loss_leaves_out_is_not_counted(scheme, left_out):
         )
         for row in credit.scored.scored
     ]
-    kept = np.array(credit.counted)
+    kept = np.array(credit.is_counted)
     other = replace(
         credit,
         scored=replace(credit.scored, scored=(*credit.scored.scored[:3], *turned[3:])),
@@ -189,7 +189,7 @@ def test_invariant_what_the_loss_leaves_out_is_not_counted(scheme, left_out):
         payload = credit_payload(one, explain_at_most=0)
         cards = [rollout["remark"] for rollout in payload["rollouts"]]
         payload["glance"] = [fact for fact in payload["glance"] if fact["action"] != "compare"]  # compares their scores
-        assert [rollout["counted"] for rollout in payload["rollouts"]] == list(credit.counted)
+        assert [rollout["counted"] for rollout in payload["rollouts"]] == list(credit.is_counted)
         return [cards, *(payload[part] for part in ("said", "glance", "order", "opens", "noSpread"))]
 
     def measured(one: Credit) -> dict[str, float]:
@@ -240,22 +240,6 @@ def test_nobody_is_wronged_without_a_verdict_or_where_pushes_cancel():
     )
 
 
-def test_half_a_percent_goes_up_on_the_page_and_in_its_charts():
-    assert [whole_percent(share) for share in (0.315, float(np.float32(0.315)), 0.285)] == [32, 32, 29]
-
-
-def test_facts_say_what_can_be_done_about_them():
-    facts = group_facts(group(*SURPRISING[:2], SURPRISING[0]), ("outcome", 0.25))
-    assert [(str(fact.said), str(fact.detail), fact.action) for fact in facts] == [
-        ("4 of 6 steps are right", "", "statistics"),
-        ("Final answer not counted", "except as a step", "count"),
-        ("25 % of tokens change sign", "under `outcome`", "compare"),
-    ]
-    assert group_facts(group(*SURPRISING, outcome_weight=2.0))[1].action == "leave-out"
-    assert len(group_facts(group(*SURPRISING, rewards=(RIGHT_WRONG,)))) == 1
-    assert len(group_facts(group(*SURPRISING, scheme="outcome"))) == 1
-
-
 def test_answers_that_are_empty_loop_or_never_end_are_facts_with_the_setting_that_may_help():
     def actions(*answers: str, truncated: bool = False, **sampling: Any) -> list[tuple[str, str]]:
         scored = group(*answers).scored
@@ -272,15 +256,6 @@ def test_answers_that_are_empty_loop_or_never_end_are_facts_with_the_setting_tha
     assert actions(loop, loop, truncated=True, max_completion_length=64) == [("2 of 2", "")]
     assert actions(fine, loop, truncated=True, max_completion_length=64) == [("1 of 2", ""), ("1 of 2", "longer")]
     assert actions(fine, fine, truncated=True, max_completion_length=64, turn_end="<end>") == [("2 of 2", "stop")]
-
-
-def test_a_comparison_names_the_share_and_the_rollout():
-    assert str(about_comparison("outcome", [0, 3, 20], 100, 0.41)) == (
-        "`outcome` flips the sign of 23 % of the tokens (r = 0.41), most in rollout 3."
-    )
-    assert (
-        str(about_comparison("step", [0, 0], 10, None)) == "`step` turns no token's sign (one of the two is constant)."
-    )
 
 
 def test_without_spread_the_cause_and_what_would_compare_is_said():
@@ -449,25 +424,3 @@ def test_every_count_share_and_extreme_that_is_said_is_the_arrays(scheme: str) -
             if sizes:
                 assert abs(float(sizes[0].replace("−", "-")) - credit.of(i)[t]) < 0.0051
             assert ("pushed up" in sentence.lower()) == (credit.of(i)[t] > 0.005)
-
-
-def test_a_sentence_without_its_links_is_text():
-    assert str(Sentence("[4 of 8](filter:right) right.")) == "4 of 8 right."
-
-
-def test_what_probes_found_names_the_edit_that_gains_most():
-    paying = [("repeat a step", 0, 0.5, 0.75), ("split a step", 2, -5.16, -3.38)]
-    assert str(about_probes("process", 9, paying, 11, 18)) == (
-        "`process` can be gamed by 2 of 9 edits that add no content: “split a step” raises rollout 3 by 1.78 "
-        "(−5.16 → −3.38). 11 of 18 schemes resist all 9."
-    )
-    assert str(about_probes("outcome", 9, [], 1, 1)) == "`outcome` resists all 9 edits that add no content."
-
-
-def test_what_was_opened_of_a_log():
-    said = about_opened(4, 16, "an ms-swift log", ("`outcome` ÷ std", 7e-7), ["a", "b", "c"], "tiny")
-    assert str(said) == (
-        "Opened 4 groups (16 answers) of an ms-swift log; its advantages are `outcome` ÷ std, equal within 1e-6; "
-        "3 columns were not used (a, b, c). Tokens by `tiny`'s tokenizer."
-    )
-    assert str(about_opened(1, 1, tokens="words")) == "Opened 1 group (1 answer). Tokens are words."

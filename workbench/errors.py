@@ -150,7 +150,7 @@ def did_you_mean(name: object, names: Iterable[object]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def shown(value: object, most: int = 120) -> str:
+def quote(value: object, most: int = 120) -> str:
     """A value as a message shows it: its ``repr``, cut where it is long."""
     return cut(repr(value), most)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from workbench.errors import did_you_mean, shown
+from workbench.errors import did_you_mean, quote
 
 Repository = Literal["model", "dataset"]
 RUN = "run:"
@@ -67,7 +67,7 @@ def no_folder(name: str) -> str:
     beside = ""
     if _HUB_ID.fullmatch(name):
         beside = f" (it is not looked for on the Hub, as the folder {name.partition('/')[0]!r} is here)"
-    return f"there is no folder {shown(name)}{beside}{did_you_mean(name, siblings)}"
+    return f"there is no folder {quote(name)}{beside}{did_you_mean(name, siblings)}"
 
 
 def hub_problem(
@@ -81,7 +81,7 @@ def hub_problem(
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
-    what = f"the Hub's {kind} {shown(name)}"
+    what = f"the Hub's {kind} {quote(name)}"
     try:
         asks = kind == "model" or certain  # ``datasets`` has a cache of its own
         known = file if kind == "model" else "README.md"
@@ -94,7 +94,7 @@ def hub_problem(
     except RepositoryNotFoundError:
         return f"{what} does not exist, or is not open to you; check the name, or log in with hf auth login"
     except HFValidationError as error:
-        return f"{shown(name)} names nothing on the Hub ({error})"
+        return f"{quote(name)} names nothing on the Hub ({error})"
     except Exception:  # no network, or a Hub in trouble: the run will see
         return (
             f"{what} is not in the cache and the Hub does not answer; connect, or give a local one" if certain else None

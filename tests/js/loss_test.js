@@ -7,14 +7,14 @@ import { rollout } from "./rollout.js";
 const LOSS = {
   type: "grpo",
   epsilon: 0.2,
-  epsilonHigh: 0.2,
+  epsilon_high: 0.2,
   delta: null,
   beta: 0.1,
-  klTimesRatio: false,
-  sequenceRatio: false,
-  sapoTemperatures: [1, 1.05],
-  vespoK: [2, 3],
-  vespoLambda: [3, 2],
+  kl_times_ratio: false,
+  sequence_ratio: false,
+  sapo_temperatures: [1, 1.05],
+  vespo_k: [2, 3],
+  vespo_lambda: [3, 2],
   passes: [{ step: 3, number: 1, total: 0.5, logged: 0.5 }],
 };
 const textOf = (parts) => parts.map((part) => typeof part === "string" ? part : part.text).join("");
@@ -29,8 +29,8 @@ Deno.test("a token of the loss by hand", () => {
 });
 
 Deno.test("another loss has its own cap, the clip range stays the run's", () => {
-  equal(settingsFor(LOSS, "cispo").epsilonHigh, 5);
-  equal(settingsFor({ ...LOSS, type: "cispo", epsilonHigh: 5 }, "dapo").epsilonHigh, 0.2);
+  equal(settingsFor(LOSS, "cispo").epsilon_high, 5);
+  equal(settingsFor({ ...LOSS, type: "cispo", epsilon_high: 5 }, "dapo").epsilon_high, 0.2);
 });
 
 Deno.test("a rollout is read in the pass that is asked for, and on policy without one", () => {

@@ -30,7 +30,7 @@ from workbench.errors import ConfigError, RewardTimeout, WorkbenchError, cut
 from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward
 from workbench.rewards.protocol import Batch
 from workbench.rewards.reward import Models
-from workbench.schema import EXTRACTED, counted, differ
+from workbench.schema import EXTRACTED, differ, say_count
 from workbench.steps import PRESETS
 
 FAMILIES = ("format", "extraction", "numbers", "template", "environment", "steps", "output")
@@ -215,11 +215,11 @@ class ClinicReport:
         """Return what was found, in one sentence."""
         amiss = sum(finding.level != "ok" for finding in self.together)
         said = [
-            f"{report.name} gets {counted(count, 'thing')} wrong"
+            f"{report.name} gets {say_count(count, 'thing')} wrong"
             for report in self.rewards
             if (count := sum(finding.level != "ok" for finding in report.findings))
         ]
-        said += [f"{counted(amiss, 'thing')} amiss with all together"] if amiss else []
+        said += [f"{say_count(amiss, 'thing')} amiss with all together"] if amiss else []
         untried = [r.name for r in self.rewards if any((f.name, f.level) == ("not tried", "ok") for f in r.findings)]
         if not said and len(untried) < len(self.rewards):
             said = [f"{', '.join(r.name for r in self.rewards if r.name not in untried)}: no fault found"]
@@ -258,7 +258,7 @@ def check_rewards(
     for patient in patients:
         if cancelled():
             break
-        on_progress(f"{patient.reward.name}, {len(examined) + 1} of {counted(len(patients), 'reward')}")
+        on_progress(f"{patient.reward.name}, {len(examined) + 1} of {say_count(len(patients), 'reward')}")
         patient.examine()
         examined.append(patient)
     together, form = _compose(examined) if len(examined) > 1 else ([], None)

@@ -227,7 +227,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of tokens that an environment or a tool wrote.",
         compute=lambda batch: (
             batch.episodes
-            and sum(len(row) - row.sampled_length for row in batch.episodes) / max(sum(map(len, batch.episodes)), 1)
+            and sum(len(row) - row.policy_length for row in batch.episodes) / max(sum(map(len, batch.episodes)), 1)
         ),
     ),
     Computed(
@@ -328,8 +328,8 @@ METRICS: tuple[Metric, ...] = (
         panel="advantage",
         label="|A|",
         compute=lambda batch: (
-            sum(float(np.abs(credit.counted_rows).sum(dtype=np.float64)) for credit in batch.credits)
-            / max(sum(r.sampled_length for credit in batch.credits for r in credit.in_loss.group.rollouts), 1)
+            sum(float(np.abs(credit.loss_rows).sum(dtype=np.float64)) for credit in batch.credits)
+            / max(sum(r.policy_length for credit in batch.credits for r in credit.in_loss.group.rollouts), 1)
         ),
     ),
     Computed(

@@ -188,7 +188,7 @@ def splitting_findings(credits: Sequence[Credit]) -> Iterable[Finding]:
         ends = list(accumulate(map(len, rollout.texts)))
         inside = {step.start for step in scores.steps}.difference((0, *ends))  # steps that begin inside a token
         astride += len({bisect_right(ends, start) for start in inside})
-    straddling = astride / max(sum(rollout.sampled_length for rollout, _ in rows), 1)
+    straddling = astride / max(sum(rollout.policy_length for rollout, _ in rows), 1)
     yield Finding(
         "straddling tokens",
         "check" if straddling > 0.05 else "ok",
@@ -358,7 +358,7 @@ def _verdicts(credits: Sequence[Credit]) -> Iterable[Finding]:
 
 def _rewards(credits: Sequence[Credit]) -> Iterable[Finding]:
     """Look at each function's scores, and whether they tell the answers of a group apart."""
-    scored = [credit.in_loss if any(credit.counted) else credit.scored for credit in credits]
+    scored = [credit.in_loss if any(credit.is_counted) else credit.scored for credit in credits]
     told = tell_apart(scored)
     drowns = not credits[0].options.get("each_reward")
     for reward in scored[0].rewards:
@@ -430,7 +430,7 @@ def _correlations(credits: Sequence[Credit]) -> Iterable[Finding]:
             less = advice if r > 0 else advice.replace("higher", "lower")
             meaning = "correlation within groups, of the summed rewards"
             yield _correlation(name, r, least, meaning, less if least > 0.5 else "")
-    pushes = [[float(row.sum()) for row in compress(credit.advantages, credit.counted)] for credit in credits]
+    pushes = [[float(row.sum()) for row in compress(credit.advantages, credit.is_counted)] for credit in credits]
     right = [[None if one is None else float(one) for one in group.answer_verdicts] for group in scored]
     r, least = _pearson(tables := _tables(right, pushes))
     if r is not None:

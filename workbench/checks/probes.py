@@ -22,7 +22,7 @@ from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
 from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward, score_completions, score_group
 from workbench.rewards.reward import Models, settle
-from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores, counted, signed
+from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores, say_count, signed
 from workbench.steps import Split, StepPattern, split_answers, split_preview
 
 THRESHOLD = 0.25
@@ -175,7 +175,7 @@ def probe(
         for i, target in enumerate(targets)
         if (rollout := edit.apply(target)) is not None
     ]
-    on_progress(f"scoring {counted(len(edited), 'edited answer')}")
+    on_progress(f"scoring {say_count(len(edited), 'edited answer')}")
     rollouts, count = [rollout for _, _, rollout in edited], len(edited)
     columns, opened = [{**group.columns, **rollout.columns} for rollout in rollouts], [group.thinking_open] * count
     prompts = [group.prompt] * count
@@ -244,7 +244,7 @@ def _credit_all(
     for number, scheme in enumerate(schemes, start=1):
         if cancelled():
             break
-        on_progress(f"{scheme}, {number} of {counted(len(schemes), 'scheme')}")
+        on_progress(f"{scheme}, {number} of {say_count(len(schemes), 'scheme')}")
         known = {option.name for option in SCHEMES[scheme].options} if scheme in SCHEMES else set()
         # Duplicates count: one that is edited is none any more, which is not what the edit earns. Nobody has judged an
         # edit's tokens.

@@ -26,7 +26,7 @@ from workbench.rewards import RewardConfig
 from workbench.rewards.builtin.steps import given_labels
 from workbench.rewards.reward import Models, Reward, load_reward, score_completions
 from workbench.sandbox.client import Sandbox
-from workbench.schema import Group, RewardKind, StepScores, counted
+from workbench.schema import Group, RewardKind, StepScores, say_count
 from workbench.steps import PRESETS, StepPattern, step_texts
 
 OUTCOME_LABELS = ("correct", "is_correct", "final_answer_correct", "label")
@@ -266,10 +266,10 @@ def _judge(
         notes.append("wrong ones score higher than right ones more often than not: the reward is the wrong way round")
     if lost := sum(chain.lost for chain in chains):
         notes.append(
-            f"{counted(lost, 'completion')} cut otherwise than labelled at a wrong step; left out of first errors"
+            f"{say_count(lost, 'completion')} cut otherwise than labelled at a wrong step; left out of first errors"
         )
     if silent := sum(all(score is None for score in chain.scores) for chain in chains):
-        notes.append(f"{counted(silent, 'completion')} without any score; left out of first errors")
+        notes.append(f"{say_count(silent, 'completion')} without any score; left out of first errors")
     if threshold is None and held:
         notes.append("the best threshold was chosen on these very data, so its numbers flatter the reward")
     return RewardCheck(

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from workbench.assets import load_example
-from workbench.cli import checks, data, engines, groups, making, page, runs
+from workbench.cli import checks, data, groups, page, runs
 from workbench.cli.arguments import Result, read_arguments
 from workbench.errors import ConfigError, WorkbenchError, did_you_mean, redact
 from workbench.files import encode
@@ -36,12 +36,12 @@ COMMANDS: dict[str, Callable[..., Result]] = {
     "probe": checks.probe,
     "task": data.task,
     "rollouts": data.rollouts,
-    "check-reward": data.check_reward,
-    "check-parity": engines.check_parity,
-    "pairs": making.pairs,
-    "demonstrations": making.demonstrations,
-    "difficulty": making.difficulty,
-    "mix": making.mix,
+    "check-reward": checks.check_reward,
+    "check-parity": checks.check_parity,
+    "pairs": data.pairs,
+    "demonstrations": data.demonstrations,
+    "difficulty": data.difficulty,
+    "mix": data.mix,
     "train": runs.train,
     "resume": runs.resume,
     "runs": runs.list_runs,

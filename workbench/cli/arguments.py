@@ -20,7 +20,7 @@ from pydantic import Field, create_model
 from pydantic_settings import BaseSettings, CliSettingsSource, CliSuppress, SettingsError
 
 from workbench import runs
-from workbench.cli.rewards import named_rewards, put_reward_settings
+from workbench.cli.rewards import read_rewards, set_reward_options
 from workbench.config import ModelFormat, Reduction, Section
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.section import path_of
@@ -109,10 +109,10 @@ class Settings:
         file = file or self.options.get("config")
         data = _over(dict(base or {}), {} if file is None else read_file(file))
         data = _over(data, self.given, deep=True)
-        if rewards := named_rewards(self.options, self.workspace):
+        if rewards := read_rewards(self.options, self.workspace):
             data = _over(data, {"method": {"rewards": rewards}})
         fill_from_task(data)
-        data = _over(data, put_reward_settings(data, self.options))
+        data = _over(data, set_reward_options(data, self.options))
         return runs.resolved(RunConfig.parse(data), self.workspace)
 
 
@@ -134,12 +134,12 @@ def _over(base: Mapping[str, Any], changes: Mapping[str, Any], *, deep: bool = F
     name = changes.get("method", {}).get("name")
     if name is not None and name != base.get("method", {}).get("name", "grpo"):
         base.pop("method", None)  # what another method was set to says nothing of this one
-    return _merged(base, changes, 9 if deep else 1)
+    return _merge(base, changes, 9 if deep else 1)
 
 
-def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], levels: int) -> dict[str, Any]:
+def _merge(base: Mapping[str, Any], changes: Mapping[str, Any], levels: int) -> dict[str, Any]:
     both = {k for k in base.keys() & changes if isinstance(base[k], Mapping) and isinstance(changes[k], Mapping)}
-    inner = {k: _merged(base[k], changes[k], levels - 1) for k in both} if levels else {}
+    inner = {k: _merge(base[k], changes[k], levels - 1) for k in both} if levels else {}
     return {**base, **changes, **inner}
 
 

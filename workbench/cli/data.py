@@ -1,24 +1,29 @@
-"""Commands on data files: show a task's rows, list a file's groups, hold a reward against labels."""
+"""Commands on rows: show a task's or a file's, and make rows to train on of a policy's own completions."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
+from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from workbench import views
+from workbench.checks import Difficulty
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
-from workbench.cli.rewards import named_rewards, rewards_of_word, set_sandbox
+from workbench.cli.groups import read_group
+from workbench.cli.rewards import set_sandbox
 from workbench.config.section import of_text
-from workbench.data import TASKS, labelled_groups, load_task, preview_of, read_groups
+from workbench.data import load_task, preview_of, read_groups
+from workbench.data.made import refuse_to_overwrite
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.files import encode
-from workbench.rewards import RewardConfig
-from workbench.schema.numbers import counted
-from workbench.steps import PRESETS
+from workbench.runs import making
+from workbench.schema.numbers import say_count
+from workbench.training.methods import RunConfig
 from workbench.views.cards import table, visible
 
 Data = CliPositionalArg[Annotated[str, "a data file or folder, gsm8k, or a task with labels"]]
@@ -48,26 +53,17 @@ def rollouts(
     if show is not None:
         if not 0 <= show < len(imported):
             raise TaskError(f"--show {show}: {data} has groups 0 to {len(imported) - 1}")
-        group = imported.groups[show].to_json()
+        data_of = imported.groups[show].to_json()
         for note in imported.facts.notes:
             say(f"note: {visible(note)}")
-        return Result(group, lambda: encode(group).decode())
-    rows = [
-        {
-            "group": number,
-            "rollouts": len(group),
-            "tokens": sum(len(rollout) for rollout in group.rollouts),
-            "prompt": group.prompt,
-        }
-        for number, group in enumerate(imported.groups)
-    ]
-    facts = imported.facts
-    listed = []
-    for row in rows:
-        prompt: Any = row["prompt"]
-        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-        listed.append([row["group"], row["rollouts"], row["tokens"], visible(text, one_line=True)[:_SHOWN]])
-    read = f"{counted(len(imported), 'group')} from {counted(facts.rows, 'row')}"
+        return Result(data_of, lambda: encode(data_of).decode())
+    rows, listed, facts = [], [], imported.facts
+    for number, group in enumerate(imported.groups):
+        counts = {"group": number, "rollouts": len(group), "tokens": sum(len(rollout) for rollout in group.rollouts)}
+        text = group.prompt if isinstance(group.prompt, str) else group.prompt[-1]["content"]
+        rows.append(counts | {"prompt": group.prompt})
+        listed.append([*counts.values(), visible(text, one_line=True)[:_SHOWN]])
+    read = f"{say_count(len(imported), 'group')} from {say_count(facts.rows, 'row')}"
     lines = [
         table(("group", "rollouts", "tokens", "prompt"), listed),
         f"{read}, format {facts.format}, tokenizer {facts.tokenizer}",
@@ -103,71 +99,108 @@ def task(
     return Result(preview, lambda: "\n\n".join([*parts, visible(preview["said"])]))
 
 
-def check_reward(
+# -- rows made of a policy's own completions ---------------------------------------------------------------------------
+
+Out = Annotated[Path, "the JSONL file to write"]
+PerGroup = Annotated[AtLeastOne, "at most, of the answers to one prompt"]
+Prompts = Annotated[AtLeastOne, "training prompts sampled"]
+First = Annotated[int, "the first of them"]
+Groups = Annotated[list[Path], "take a sampled group instead; repeatable"]
+Right = Annotated[float, Field(description="least outcome that is right", allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def pairs(
     settings: Settings,
-    data: CliPositionalArg[Annotated[list[str], "a data file or folder, gsm8k, a task with labels; --clinic: rewards"]],
-    map: Map = "",
-    format: Format = None,
-    tokenizer: Tokenizer = None,
-    limit: Limit = None,
-    skip_bad_rows: SkipBadRows = False,
-    labels: Annotated[str | None, "the column to believe; none for the steps', else answers'"] = None,
-    threshold: Annotated[float | None, "score from which a thing counts as right"] = None,
-    worst: Annotated[AtLeastOne, "disagreements shown"] = 10,
-    preset: Annotated[str | None, "preset pattern that finds the steps; none for the data's own"] = None,
-    clinic: Annotated[
-        bool, "try the named rewards, NAME or FILE.py[::FUNCTION], on answers whose score is known"
-    ] = False,
-    ci: Annotated[bool, "with --clinic: exit code 1 where something needs a look"] = False,
+    out: Out,
+    margin: Annotated[
+        float, Field(description="least difference of the outcomes; ties are dropped", ge=0, allow_inf_nan=False)
+    ] = 0.0,
+    per_group: PerGroup = 1,
+    prompts: Prompts = 100,
+    first: First = 0,
+    group: Groups = [],  # noqa: B006
 ) -> Result:
-    """Hold a reward against labelled data, or try it in the clinic."""
-    from workbench.checks.reward_check import check_reward
+    """Make pairs of a policy's own completions: the higher outcome is the chosen one."""
+    how = {"margin": margin, "per_group": per_group, "prompts": prompts, "first": first}
+    return _make_rows(making.make_pairs, settings, out, group, how)
 
-    if preset is not None and preset not in PRESETS:
-        raise ConfigError(f"--preset {preset}: choose one of {', '.join(PRESETS)}")
-    if (deadline := settings.given.get("method", {}).get("reward_deadline")) is not None:
-        set_sandbox(float(deadline))
-    rewards = [RewardConfig.parse(reward) for reward in named_rewards(settings.options, settings.workspace)]
-    if clinic:
-        named = [RewardConfig.parse(reward) for word in data for reward in rewards_of_word(word)]
-        return _clinic([*named, *rewards], ci)
-    if len(data) != 1:
-        raise ConfigError("give one data file, or --clinic and the rewards to try")
-    source = data[0]
-    if not rewards and source in TASKS:
-        rewards = list(load_task(source).rewards)
-    if not rewards:
-        raise ConfigError("give the reward to check with --reward NAME or --reward-file FILE.py")
-    groups = labelled_groups(
-        source,
-        tokenizer=tokenizer,
-        format=format,
-        limit=limit,
-        columns=columns_of_map(map),
-        skip_bad_rows=skip_bad_rows,
+
+def demonstrations(
+    settings: Settings,
+    out: Out,
+    threshold: Right = 1.0,
+    per_group: PerGroup = 1,
+    prompts: Prompts = 100,
+    first: First = 0,
+    group: Groups = [],  # noqa: B006
+) -> Result:
+    """Make demonstrations of a policy's own right completions."""
+    how = {"threshold": threshold, "per_group": per_group, "prompts": prompts, "first": first}
+    return _make_rows(making.make_demonstrations, settings, out, group, how)
+
+
+def _make_rows(
+    make: Callable[..., making.MadeRows], settings: Settings, out: Path, files: list[Path], how: Mapping[str, Any]
+) -> Result:
+    made = make(_prepare(settings, out), out=out, groups=[*map(read_group, files)] or None, tell=say, **how)
+    return Result(made.to_json(), lambda: str(made))
+
+
+def difficulty(
+    settings: Settings,
+    keep: Annotated[tuple[Share, Share], "pass rates of the prompts that --out gets, LOW,HIGH"] = (
+        0.05,
+        0.95,
+    ),
+    right_from: Right = 1.0,
+    out: Annotated[Path | None, "the JSONL file to write"] = None,
+    prompts: Prompts = 100,
+    first: First = 0,
+    group: Groups = [],  # noqa: B006
+) -> Result:
+    """Measure how often a policy is right by prompt, and which group size that asks for."""
+    from workbench.policies.load import load_configured
+
+    (low, high), began = keep, time.monotonic()
+    config = _prepare(settings, out)
+    given = [*map(read_group, group)] or None
+    groups = given or making.sample_prompts(load_configured(config.policy), config, first, prompts)
+    scored = list(making.score_outcomes(config, groups, say))
+    found = Difficulty.of(scored, right_from)
+    if out is None:
+        return Result(found.to_json(), lambda: views.text(found))
+    limits = {"keep": [low, high], "right_from": right_from}
+    source = making.source_of("difficulty", config, {"first": first, "count": prompts}, given)
+    made = making.make_prompts(
+        out,
+        scored,
+        low=low,
+        high=high,
+        right_from=right_from,
+        about={**source, "limits": limits, "difficulty": found.to_json()},
+        began=began,
+        sampled=0 if given else sum(found.answers),
     )
-    checks = [
-        check_reward(
-            groups,
-            reward,
-            labels=labels,
-            pattern=None if preset is None else PRESETS[preset].pattern,
-            threshold=threshold,
-            worst=worst,
-            on_progress=_progress if sys.stderr.isatty() else None,
-        )
-        for reward in rewards
-    ]
-    found = {"data": source, "checks": [check.to_json() for check in checks]}
-    return Result(found, lambda: "\n\n".join(views.text(check) for check in checks))
+    return Result({**found.to_json(), **made.to_json()}, lambda: f"{views.text(found)}\n\n{made}")
 
 
-def _clinic(rewards: Sequence[RewardConfig], ci: bool) -> Result:
-    from workbench.checks.clinic import check_rewards
+def mix(
+    fresh: Annotated[Path, "rows that are all taken"],
+    replay: Annotated[list[Path], "rows trained on before; repeatable"],
+    out: Out,
+    share: Annotated[Share, "share of each that is drawn"] = 0.1,
+    seed: Annotated[int, "seed of the draw"] = 0,
+) -> Result:
+    """Mix fresh rows with a share of earlier ones, so that these are not forgotten."""
+    made = making.mix_rows(fresh, replay, out, share=share, seed=seed)
+    return Result(made.to_json(), lambda: str(made))
 
-    found = check_rewards(rewards, on_progress=say if sys.stderr.isatty() else lambda said: None)
-    return Result(found.to_json(), lambda: views.text(found), 1 if ci and found.level != "ok" else 0)
 
-
-def _progress(done: int, of: int) -> None:
-    print(f"\r{done} of {of} groups", end="\n" if done == of else "", file=sys.stderr, flush=True)
+def _prepare(settings: Settings, out: Path | None) -> RunConfig:
+    """Read the configuration, which has an outcome reward; raise TaskError if the file to write is there already."""
+    config = settings.read({"method": {"name": "grpo", "credit": {"scheme": "outcome"}}})  # needs one, as this does
+    set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
+    if out is not None:
+        refuse_to_overwrite(out)
+    return config

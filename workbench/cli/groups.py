@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from workbench import views
 from workbench.checks import splitting_findings
-from workbench.checks.difficulty import auc
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.rewards import set_sandbox
 from workbench.config import LabelFormat, SamplingConfig
@@ -25,9 +23,8 @@ from workbench.policies.prompts import plain_prompt_note, turn_end_note
 from workbench.policies.step_values import StepValues
 from workbench.rewards import Reward, RewardConfig, score_both, score_group
 from workbench.runs import making
-from workbench.schema import Example, Group, counted
+from workbench.schema import Example, Group
 from workbench.training.methods import RunConfig
-from workbench.views.cards import number, table, visible
 from workbench.views.heatmap import heatmap
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ DIFFERENCES = ("flipped_share", "correlation", "mean_absolute_difference")
 def sample(settings: Settings, index: Index = 0, held_out: HeldOut = False, text: Text = None) -> Result:
     """Sample a group of answers to one prompt."""
     config = settings.read()
-    group = sampled_group(config, example_of(config, index, held_out, text))
+    group = sample_configured(config, example_of(config, index, held_out, text))
     return Result(group.to_json(), lambda: views.text(group))
 
 
@@ -65,18 +62,16 @@ def score(
     config = settings.read()
     side = None if other is None else Settings({}, {}).read(config.model_dump(mode="json"), other)
     set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
-    scored_group = (
-        sampled_group(config, example_of(config, index, held_out, text)) if group is None else read_group(group)
-    )
+    of = read_group(group) if group else sample_configured(config, example_of(config, index, held_out, text))
     pattern, second = config.sampled.pattern, None
     if side is None:
-        scored = score_group(scored_group, pattern, with_policy(config))
+        scored = score_group(of, pattern, with_policy(config))
         credit = credit_group(scored, **config.grpo.credit.keywords())
         data, text_of = credit.to_json(), lambda: views.text(credit)
     else:
-        both = score_both(scored_group, pattern, with_policy(config), with_policy(side))
+        both = score_both(of, pattern, with_policy(config), with_policy(side))
         sections = config.grpo.credit, side.grpo.credit
-        credit, second = [credit_group(of, **by.keywords()) for of, by in zip(both, sections, strict=True)]
+        credit, second = [credit_group(one, **by.keywords()) for one, by in zip(both, sections, strict=True)]
         compared = compare_credits(credit, second)
         numbers = {name: getattr(compared, name) for name in ("names", *DIFFERENCES)}
         data = {"credit": credit.to_json(), "other": second.to_json(), "compared": numbers}
@@ -91,29 +86,28 @@ def score(
 
 def read_group(path: Path) -> Group:
     """Return a group as ``sample --json`` prints it, - for standard input. Raises TaskError for what is no group."""
+    name = cut(str(path), 300)
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        text = sys.stdin.read() if name == "-" else path.read_text(encoding="utf-8")
         return Group.from_json(json.loads(text))
     except OSError as error:
-        raise TaskError(
-            f"--group {cut(str(path), 300)}: {cut(str(error), 300)}; give a file that can be read"
-        ) from error
+        raise TaskError(f"--group {name}: {cut(str(error), 300)}; give a file that can be read") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TaskError(
-            f"--group {cut(str(path), 300)}: this is no group as 'sample --json' prints it; a group of a data file is "
-            f"scored by: rollouts {cut(str(path), 300)} --show 0 | python -m workbench score --group -"
+            f"--group {name}: this is no group as 'sample --json' prints it; a group of a data file is scored by: "
+            f"rollouts {name} --show 0 | python -m workbench score --group -"
         ) from error
 
 
-def example_of(config: RunConfig, index: int, held_out: bool, text: str | None) -> Example:
+def example_of(config: RunConfig, index: int, held_out: bool = False, text: str | None = None) -> Example:
     """Return the task's example at ``index``, or a text, before torch is imported and the policy is loaded.
 
     Raises TaskError for an example that is not there or a text that is empty, PolicyError for no such policy.
     """
     check_there(config.policy.path)
-    if text == "":
-        raise TaskError("--text is empty; write something for the policy to answer")
     if text is not None:
+        if not text:
+            raise TaskError("--text is empty; write something for the policy to answer")
         return Example(text)
     task = load_task(config.task)
     examples = task.held_out if held_out else task.examples
@@ -122,7 +116,7 @@ def example_of(config: RunConfig, index: int, held_out: bool, text: str | None) 
     return examples[index]
 
 
-def sampled_group(config: RunConfig, example: Example, policy: Policy | None = None) -> Group:
+def sample_configured(config: RunConfig, example: Example, policy: Policy | None = None) -> Group:
     """Sample answers to an example, by the configuration's policy, which is loaded if it is not given."""
     from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
@@ -182,47 +176,39 @@ def step_values(
     from workbench.policies.load import load_configured
 
     policy = load_configured(config.policy)
-
-    estimate = partial(_estimated, settings, config, policy, outcome, continuations)
-
-    def label(valued: Iterable[tuple[Group, StepValues]]) -> making.MadeRows:
-        assert labels is not None
-        return making.label_steps(
-            config,
-            labels,
-            prompts=prompts or 1,
-            first=first if prompts else index,
-            continuations=continuations,
-            outcome=outcome,
-            estimation=estimation,
-            labels_as=labels_as,
-            completions=completions,
-            valued=valued,
-            sampled=group is None,
-        )
-
+    estimate = partial(_estimate, settings, config, policy, outcome, continuations)
+    label = partial(
+        making.label_steps,
+        config,
+        labels or "",
+        prompts=prompts or 1,
+        first=first if prompts else index,
+        continuations=continuations,
+        outcome=outcome,
+        estimation=estimation,
+        labels_as=labels_as,
+        completions=completions,
+        sampled=group is None,
+    )
     if prompts is not None:
         groups = enumerate(making.sample_prompts(policy, config, first, prompts), start=1)
-        made = label((drawn, estimate(drawn, about=f"group {number}: ")) for number, drawn in groups)
+        made = label(valued=((drawn, estimate(drawn, about=f"group {number}: ")) for number, drawn in groups))
         return Result(made.to_json(), lambda: str(made))
-    one = given if example is None else sampled_group(config, example, policy)
+    one = given if example is None else sample_configured(config, example, policy)
     assert one is not None
     values = estimate(one) if belief is None else beliefs(policy, one, config.sampled.pattern, of=belief)
-    right = correctness(one, values)
-    agreement = agreement_with(values, right) if right is not None else {}
-    data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
     if labels is not None:
-        say(str(label([(one, values)])))
+        say(str(label(valued=[(one, values)])))
 
     def write() -> None:
         if html is not None:
             credit = credit_group(values.as_scores(one), **config.grpo.credit.keywords())
             html.write_text(heatmap(credit).html(), encoding="utf-8")
 
-    return Result(data, lambda: _values_text(one, values, right, agreement), write=write)
+    return Result({**values.to_json(), "progress": values.progress()}, lambda: views.text(values), write=write)
 
 
-def _estimated(
+def _estimate(
     settings: Settings,
     config: RunConfig,
     policy: Policy,
@@ -232,7 +218,7 @@ def _estimated(
     about: str = "",
 ) -> StepValues:
     """Return the values of a group's steps; its progress goes to standard error."""
-    from workbench.policies.monte_carlo import step_values as estimated
+    from workbench.policies.monte_carlo import step_values
 
     shown_at = time.monotonic()
 
@@ -243,16 +229,9 @@ def _estimated(
             done, tokens = f"{event['done']}/{event['total']} continuations", f"{event['tokens']} tokens"
             say(f"{about}{done}, {tokens}, {event['seconds']:.0f} s")
 
-    values = estimated(
-        policy,
-        group,
-        config.sampled.pattern,
-        outcome,
-        continuations,
-        config.seed,
-        sampling=_sampling(settings, config, group),
-        on_progress=tell,
-    )
+    sampling = _sampling(settings, config, group)
+    how: dict[str, Any] = {"sampling": sampling, "on_progress": tell}
+    values = step_values(policy, group, config.sampled.pattern, outcome, continuations, config.seed, **how)
     assert values is not None  # nothing cancels it but an interrupt, which ends the command
     return values
 
@@ -262,96 +241,20 @@ def _sampling(settings: Settings, config: RunConfig, group: Group) -> SamplingCo
     set_by_flags = settings.given.get("method", {}).get("sampling", {})
     if not set_by_flags:
         return None
-    sampled_with = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
-    return config.sampled.sampling.model_copy(
-        update={name: value for name, value in sampled_with.items() if name not in set_by_flags}
-    )
-
-
-def correctness(group: Group, values: StepValues) -> list[list[float | None]] | None:
-    """Chain arithmetic's true step labels; None for another task."""
-
-    if not {"start", "operations"} <= set(group.columns):
-        return None
-    return score_group(group, values.pattern, ["step_correctness"]).step_rewards
-
-
-def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[str, float | int | None]:
-    """Compare the values with the true labels: over all steps, and over those whose prefix is right.
-
-    ``auc``: the chance that a right step's value is over a wrong one's (of the steps that follow right ones only, as
-    after an error every value is low, whatever the step). ``correlation`` is Pearson's over those steps.
-    """
-    import numpy as np
-
-    pairs = []
-    for row, labels in zip(values.values, right, strict=True):
-        for value, label in zip(row, labels, strict=True):
-            if value is None or label is None:
-                continue
-            pairs.append((value, label == 1.0))
-            if label != 1.0:
-                break
-    scores, good = [value for value, _ in pairs], [label for _, label in pairs]
-    if len(set(good)) < 2:
-        return {"steps": len(pairs), "wrong": good.count(False), "auc": None, "correlation": None}
-    varied = len(set(scores)) > 1
-    correlation = float(np.corrcoef(scores, good)[0, 1]) if varied else None
-    return {"steps": len(pairs), "wrong": good.count(False), "auc": auc(scores, good), "correlation": correlation}
+    names = SamplingConfig.model_fields.keys() & group.sampling.keys() - set_by_flags.keys()
+    return config.sampled.sampling.model_copy(update={name: group.sampling[name] for name in names})
 
 
 def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
     """Return the configuration's rewards, those that ask the policy with that policy."""
-    rewards, sampling = config.sampled.rewards, config.sampled.sampling
-    if not any(reward.asks_policy for reward in rewards):
-        return list(rewards)
+    if not any(reward.asks_policy for reward in config.sampled.rewards):
+        return list(config.sampled.rewards)
     from workbench.policies.belief import policy_reward
     from workbench.policies.load import load_configured
 
     policy = load_configured(config.policy)
+    how: dict[str, Any] = {"template_kwargs": config.prompt.template_kwargs, "pattern": config.sampled.pattern}
     return [
-        reward
-        if not reward.asks_policy
-        else policy_reward(
-            reward,
-            policy,
-            sampling,
-            config.seed,
-            template_kwargs=config.prompt.template_kwargs,
-            pattern=config.sampled.pattern,
-        )
-        for reward in rewards
+        policy_reward(reward, policy, config.sampled.sampling, config.seed, **how) if reward.asks_policy else reward
+        for reward in config.sampled.rewards
     ]
-
-
-def _values_text(
-    group: Group, values: StepValues, right: list[list[float | None]] | None, agreement: dict[str, Any]
-) -> str:
-    lines = []
-    progress = values.progress()
-    for i, texts in enumerate(values.step_texts(group)):
-        for k, text in enumerate(texts):
-            label = [] if right is None else [number(right[i][k], 0)]
-            shown = visible(text.strip(), one_line=True)
-            lines.append(
-                [
-                    f"{i + 1}.{k + 1}",
-                    values.values[i][k],
-                    values.errors[i][k],
-                    values.counts[i][k],
-                    progress[i][k],
-                    *label,
-                    shown[:60],
-                ]
-            )
-    headers = ["step", "value", "error", "n", "progress", *([] if right is None else ["right"]), "text"]
-    text = table(headers, lines)
-    made = f"{counted(values.tokens, 'token')} sampled" if values.k else f"{values.outcome}, nothing sampled,"
-    text += f"\n\n{made} in {values.seconds:.1f} s"
-    text += f"; value of the prompt {number(values.start)}"
-    if agreement and agreement["auc"] is not None:
-        text += (
-            f"\nup to each first error: {agreement['steps']} steps, {agreement['wrong']} wrong, "
-            f"AUC {agreement['auc']:.3f}, correlation {number(agreement['correlation'])}"
-        )
-    return text

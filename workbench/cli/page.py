@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from workbench.cli.arguments import Result, Workspace
-from workbench.errors import ConfigError, shown
+from workbench.errors import ConfigError, quote
 from workbench.files import encode
 from workbench.places import WORKSPACE
 from workbench.views.page_link import PORT
@@ -39,7 +39,6 @@ def app(
         bool | None,
         "let strangers in, without their code, files and models; none for $WORKBENCH_PUBLIC, else on a Space",
     ] = None,
-    visitors: Annotated[Literal["on", "off"] | None, "the same by its name in 0.4"] = None,
     mcp: Annotated[bool, "serve the tools that only read, for MCP clients (needs the package mcp)"] = False,
     workspace: Workspace = None,
     as_json: bool = False,
@@ -51,7 +50,7 @@ def app(
     if workspace is not None:
         os.environ[WORKSPACE] = str(workspace)  # for the processes that load policies
     auth = auth or os.environ.get("WORKBENCH_AUTH")
-    place = place_of(os.environ, visitors == "on" if public is None and visitors else public)
+    place = place_of(os.environ, public)
     launch(
         host=host or place.host or "127.0.0.1",
         port=port,
@@ -81,9 +80,9 @@ class Place:
 def place_of(environment: Mapping[str, str], public: bool | None = None) -> Place:
     """Return the place; ``public`` is what the command line says. Raises ConfigError for a word but on and off."""
     space = bool(environment.get("SPACE_ID"))
-    word = environment.get(VARIABLE) or environment.get("WORKBENCH_VISITORS") or ("on" if space else "off")
+    word = environment.get(VARIABLE) or ("on" if space else "off")
     if word not in ("on", "off"):
-        raise ConfigError(f"{VARIABLE} is {shown(word)}; set it to on or off")
+        raise ConfigError(f"{VARIABLE} is {quote(word)}; set it to on or off")
     public = word == "on" if public is None else public
     if not space:
         return Place(public)

@@ -6,7 +6,8 @@ They go through as text and plain data; the configuration's sections parse and r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,16 @@ from workbench.sandbox.client import shared_sandbox
 from workbench.training.methods import RunConfig
 
 
-def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[dict[str, Any]]:
+def read_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[dict[str, Any]]:
     """Return the settings of every reward that a flag names. Raises ConfigError."""
-    rewards = [_built_in(text) for text in options.get("reward", [])]
-    rewards += [_from_file(text) for text in options.get("reward_file", [])]
-    rewards += [_judge(text) for text in options.get("judge", [])]
-    rewards += [
-        _from_model(text, options.get("format"), options.get("reduce"), workspace)
-        for text in options.get("reward_model", [])
-    ]
-    return rewards
+    read_model = partial(_from_model, form=options.get("format"), reduce=options.get("reduce"), workspace=workspace)
+    readers: dict[str, Callable[[str], dict[str, Any]]] = {
+        "reward": _built_in,
+        "reward_file": _from_file,
+        "judge": _judge,
+        "reward_model": read_model,
+    }
+    return [read(text) for flag, read in readers.items() for text in options.get(flag, [])]
 
 
 def rewards_of_word(text: str) -> list[dict[str, Any]]:
@@ -50,7 +51,7 @@ def set_sandbox(deadline: float, *, isolate: bool = False) -> None:
     shared_sandbox().set_isolated(isolate)
 
 
-def put_reward_settings(data: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def set_reward_options(data: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rewards of ``data`` with the options and schedules that flags set, as far as flags set any.
 
     Raises ConfigError for a reward that is not there.
@@ -58,19 +59,18 @@ def put_reward_settings(data: Mapping[str, Any], options: Mapping[str, Any]) -> 
     assignments, schedules = options.get("reward_option", []), options.get("reward_schedule", [])
     if not assignments and not schedules:
         return {}
-
     rewards = [reward.model_dump() for reward in RunConfig.parse(data).method.reward_functions]
     for text in assignments:
         place, _, value = text.partition("=")
         name, _, option = place.rpartition(".")
-        named = _reward_named(rewards, name, f"--reward-option {text}")
+        named = _find_reward(rewards, name, f"--reward-option {text}")
         try:
             named["options"] |= {option: find_builtin(name).option_of_text(option, value)}
         except RewardCodeError as error:
             raise ConfigError(f"--reward-option {text}: {error}") from error
     for text in schedules:
         name, _, points = text.partition("=")
-        named = _reward_named(rewards, name, f"--reward-schedule {text}")
+        named = _find_reward(rewards, name, f"--reward-schedule {text}")
         try:
             named["schedule"] = read_schedule(points)
         except ValueError as error:
@@ -78,7 +78,7 @@ def put_reward_settings(data: Mapping[str, Any], options: Mapping[str, Any]) -> 
     return {"method": {"rewards": rewards}}
 
 
-def _reward_named(rewards: Sequence[dict[str, Any]], name: str, flag: str) -> dict[str, Any]:
+def _find_reward(rewards: Sequence[dict[str, Any]], name: str, flag: str) -> dict[str, Any]:
     named = {reward["name"]: reward for reward in rewards}
     if name not in named:
         there = ", ".join(named) or "none"
@@ -113,7 +113,6 @@ def _judge(text: str) -> dict[str, Any]:
 def _from_model(
     text: str, form: ModelFormat | None, reduce: Reduction | None, workspace: Path | None
 ) -> dict[str, Any]:
-
     path, _, weight = text.partition(",")
     form = form or guess_format(str(runs.find_checkpoint(path, workspace)) if is_of_run(path) else path)
     model: dict[str, Any] = {"path": path, "format": form} | ({"reduce": reduce} if reduce else {})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,13 +13,14 @@ from pydantic_settings import CliPositionalArg
 
 from workbench import runs
 from workbench.assets import load_example, recipes
-from workbench.cli import show
 from workbench.cli.arguments import AtLeastOne, Result, Settings, Workspace, say
 from workbench.config.shared import Sharding
-from workbench.errors import ConfigError, did_you_mean
+from workbench.errors import ConfigError, WorkbenchError, did_you_mean
+from workbench.rundir import RunStatus
+from workbench.runs import ComparedMethod, ComparedRun, Run, RunSummary
 from workbench.runs import export as exporting
 from workbench.training.methods import RunConfig
-from workbench.views.cards import table
+from workbench.views.cards import number, table, visible
 
 RECIPE = "recipe:"
 Detach = Annotated[bool, "start it and return at once"]
@@ -51,19 +53,19 @@ def resume(run: Name, detach: Detach = False, now: Now = False, workspace: Works
     return _follow(runs.open_run(run, workspace).resume(now=now), detach)
 
 
-def _follow(run: runs.Run, detach: bool) -> Result:
+def _follow(run: Run, detach: bool) -> Result:
     """Say what the run does until it is over, unless it is to be left alone."""
     say(f"{run.name} in {run.path}")
     if not detach:
         with run.held():
             for row in run.follow(report=say):
-                say(show.progress(run, row))
+                say(progress(run, row))
             run.wait()
     status = run.status()
     for warning in run.dir.warnings():
         say(f"warning: {warning}")
     return Result(
-        show.run_data(run),
+        run_data(run),
         lambda: f"{run.name}: {status.state}, {status.reason}".rstrip(", "),
         code=1 if status.state in ("failed", "crashed") else 0,
     )
@@ -71,8 +73,8 @@ def _follow(run: runs.Run, detach: bool) -> Result:
 
 def list_runs(workspace: Workspace = None) -> Result:
     """List the runs of a workspace; 'runs show NAME' and 'runs stop NAME' show and stop one."""
-    rows = [show.listing_data(run) for run in runs.list_runs(workspace)]
-    return Result({"runs": rows}, lambda: show.listing_text(rows))
+    rows = [listing_data(run) for run in runs.list_runs(workspace)]
+    return Result({"runs": rows}, lambda: listing_text(rows))
 
 
 def show_run(
@@ -83,14 +85,14 @@ def show_run(
     """Show a run's status, configuration, last metrics and log."""
     run = runs.open_run(name, workspace)
     status = run.status()
-    return Result(show.run_data(run), lambda: show.run_text(run, status, lines))
+    return Result(run_data(run), lambda: run_text(run, status, lines))
 
 
 def stop_run(name: Name, workspace: Workspace = None) -> Result:
     """Stop a run and everything it started."""
     run = runs.open_run(name, workspace)
     status = run.stop()
-    return Result(show.run_data(run), lambda: f"{run.name}: {status.state}, {status.reason}")
+    return Result(run_data(run), lambda: f"{run.name}: {status.state}, {status.reason}")
 
 
 def list_recipes(
@@ -136,53 +138,36 @@ def compare(
 
     With the --name of one that was stopped, it goes on.
     """
-    rows: list[runs.ComparedRun | runs.ComparedMethod] = []
-    compared: Iterator[tuple[str, runs.ComparedRun | runs.ComparedMethod]]
-    unfinished = 0
     if (methods is None and completions is not None) or (methods is not None and schemes is not None):
         raise ConfigError("give --schemes, whose budget is --run.steps, or --methods, whose budget is --completions")
-    if methods is None:
-        compared = _compare_schemes(settings.read(), _names(schemes or "outcome,process"), seeds, workspace)
-    else:
-        compared = _compare_methods(settings, _names(methods), completions, seeds, workspace)
-    for problem, row in compared:
-        if problem:
-            say(problem)
-        unfinished += bool(problem)
-        rows.append(row)
-    data = {"rows": [dataclasses.asdict(row) for row in rows]}
-    return Result(data, lambda: show.comparison_text(rows), code=1 if unfinished else 0)
-
-
-def _compare_schemes(
-    config: RunConfig, schemes: list[str], seeds: int, workspace: Path | None
-) -> Iterator[tuple[str, runs.ComparedRun | runs.ComparedMethod]]:
-    """Yield why a run did not finish ("" if it did), and what it came to, as each ends."""
-    for run, row in runs.compare(config, schemes, seeds, workspace, report=_report, tell=say):
-        status = run.status()
-        yield "" if status.state == "finished" else f"{run.name}: {status.state}, {status.reason}".rstrip(", "), row
-
-
-def _compare_methods(
-    settings: Settings, methods: list[str], completions: int | None, seeds: int, workspace: Path | None
-) -> Iterator[tuple[str, runs.ComparedRun | runs.ComparedMethod]]:
-    """Yield why a method did not finish ("" if it did), and what it came to, as each ends. Raises ConfigError."""
-    if any(name.startswith(("reward", "judge")) for name in settings.options):
+    if methods is not None and any(name.startswith(("reward", "judge")) for name in settings.options):
         raise ConfigError("methods have rewards of their own; copy examples/compare_methods.py and change them there")
-    budget = {} if completions is None else {"completions": completions}
-    compared = load_example("compare_methods").compare(
-        settings.read(), methods, seeds, workspace, report=_report, tell=say, **budget
-    )
-    for stages, result in compared:
-        yield stages.problem, result
+    names = [name.strip() for name in (methods or schemes or "outcome,process").split(",")]
+    how: dict[str, Any] = {"report": _report, "tell": say}
+    compared: Iterable[tuple[Any, ComparedRun | ComparedMethod]]
+    if methods is None:
+        compared = runs.compare(settings.read(), names, seeds, workspace, **how)
+    else:
+        how |= {} if completions is None else {"completions": completions}
+        compared = load_example("compare_methods").compare(settings.read(), names, seeds, workspace, **how)
+    rows, problems = [], []
+    for ran, row in compared:
+        rows.append(row)
+        if problem := _problem_of(ran) if isinstance(ran, Run) else ran.problem:
+            problems.append(problem)
+            say(problem)
+    data = {"rows": [dataclasses.asdict(row) for row in rows]}
+    return Result(data, lambda: comparison_text(rows), code=1 if problems else 0)
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
+def _problem_of(run: Run) -> str:
+    """Return why a run did not finish, "" if it did."""
+    status = run.status()
+    return "" if status.state == "finished" else f"{run.name}: {status.state}, {status.reason}".rstrip(", ")
 
 
-def _report(run: runs.Run, row: Mapping[str, Any]) -> None:
-    say(show.progress(run, row))
+def _report(run: Run, row: Mapping[str, Any]) -> None:
+    say(progress(run, row))
 
 
 # -- exporting --------------------------------------------------------------------------------------------------------
@@ -240,7 +225,7 @@ def export(
     return Result(result, lambda: "\n".join(lines))
 
 
-def _write_for_verl(run: runs.Run, config: RunConfig, folder: Path, lines: list[str]) -> dict[str, Any]:
+def _write_for_verl(run: Run, config: RunConfig, folder: Path, lines: list[str]) -> dict[str, Any]:
     from workbench.engines.export import export_run
 
     if not (steps := run.rollout_steps()):
@@ -254,7 +239,7 @@ def _write_for_verl(run: runs.Run, config: RunConfig, folder: Path, lines: list[
     return {"to": "verl", "folder": str(folder), "not_carried": left}
 
 
-def _write_rows(run: runs.Run, config: RunConfig, file: Path, lines: list[str]) -> dict[str, Any]:
+def _write_rows(run: Run, config: RunConfig, file: Path, lines: list[str]) -> dict[str, Any]:
     from workbench.engines import exchange
 
     method, steps = config.grpo, run.rollout_steps()
@@ -269,9 +254,7 @@ def _write_rows(run: runs.Run, config: RunConfig, file: Path, lines: list[str]) 
     return {"rows": str(file), "completions": count}
 
 
-def _write_script(
-    run: runs.Run, config: RunConfig, folder: Path, sharding: Sharding, lines: list[str]
-) -> dict[str, Any]:
+def _write_script(run: Run, config: RunConfig, folder: Path, sharding: Sharding, lines: list[str]) -> dict[str, Any]:
     from workbench.training.script import write_script
 
     config.name = run.name
@@ -310,3 +293,102 @@ def _export_model(
             else:
                 lines += ["", card, f"nothing was pushed to {push} ({kind}); add --yes to do it"]
     return Result(result, lambda: "\n".join(lines))
+
+
+# -- runs as text for people and as plain data for --json --------------------------------------------------------------
+
+_WATCHED = {
+    "reward": "reward",
+    "accuracy": "accuracy",
+    "no_answer_share": "no answer",
+    "accuracy/train": "in training",
+    "loss": "loss",
+}
+_TIMES = {"created", "started", "updated", "stop_requested"}
+_LISTED = ("name", "state", "step", "total_steps", "task", "scheme", "accuracy", "seconds", "reason")
+
+
+def progress(run: Run, row: Mapping[str, Any]) -> str:
+    """Return one metrics row on one line: the step and the few numbers one watches."""
+    numbers = [f"{label} {number(row[name])}" for name, label in _WATCHED.items() if row.get(name) is not None]
+    seconds = [f"{row['seconds']:.0f} s"] if row.get("seconds") is not None else []
+    return "  ".join([f"{run.name}  step {row.get('step')}/{run.status().total_steps}", *numbers, *seconds])
+
+
+def run_data(run: Run) -> dict[str, Any]:
+    """Return a run's status, configuration and last metrics row."""
+    data = run.data()
+    status, rows = data.pop("status"), data.pop("metrics")
+    return {**data, **status, "metrics": rows[-1] if rows else None}
+
+
+def run_text(run: Run, status: RunStatus, lines: int) -> str:
+    facts = {name: str(value) for name, value in dataclasses.asdict(status).items() if value not in (None, "")}
+    for name in _TIMES & facts.keys():
+        facts[name] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(facts[name])))
+    facts.pop("pid_created", None)
+    parts = [table((run.name, ""), [(name, visible(fact, one_line=True)) for name, fact in facts.items()])]
+    parts.append(visible(run.config().to_yaml()).rstrip())
+    rows, _ = run.metrics_rows()
+    if rows:
+        last = [
+            (name, f"{v:.4g}" if isinstance(v, float) else str(v)) for name, v in rows[-1].items() if name != "step"
+        ]
+        parts.append(table(("metric", f"at step {rows[-1].get('step')}"), last))
+    parts += run.dir.warnings()
+    parts.append("\n".join(["log", *(visible(line) for line in run.log_tail(lines))]))
+    return "\n\n".join(parts)
+
+
+def listing_data(run: Run) -> dict[str, Any]:
+    """Return a run as a row of a list; an unreadable run is listed with the reason."""
+    summary = run.summary()
+    try:
+        rows = run.metrics_rows()[0] if summary.readable else []
+    except WorkbenchError as error:
+        summary, rows = RunSummary(run.name, "unreadable", str(error)), []
+    accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
+    started, updated = summary.started, summary.updated
+    return summary.row(*_LISTED[:6]) | {
+        "accuracy": accuracies[-1] if accuracies else None,
+        "seconds": None if started is None or updated is None else round(updated - started, 1),
+        "reason": summary.reason,
+    }
+
+
+def listing_text(listed: Sequence[Mapping[str, Any]]) -> str:
+    if not listed:
+        return "no runs yet; start one with: python -m workbench train"
+    rows = [[visible(v, one_line=True) if isinstance(v := row[name], str) else v for name in _LISTED] for row in listed]
+    return table([name.replace("_", " ") for name in _LISTED], rows)
+
+
+def comparison_text(rows: Sequence[ComparedRun | ComparedMethod]) -> str:
+    """Every scheme or method with every seed, then the means over seeds; that to 65 % is over those that got there.
+
+    A mean's line says how many got there, how many ended below the base, and the range of final accuracies.
+    """
+    if not rows:
+        return "nothing was compared"
+    group, seed, *names = (field.name for field in dataclasses.fields(rows[0]))
+    data = [dataclasses.asdict(row) for row in rows]
+    lines = [[row[group], str(row[seed]), *(row[name] for name in names)] for row in data]
+    for label in dict.fromkeys(row[group] for row in data):
+        mine = [row for row in data if row[group] == label]
+        means = []
+        for name in names:
+            measured = [row[name] for row in mine if row[name] is not None]
+            means.append(sum(measured) / len(measured) if measured else None)
+        lines.append([label, f"mean ({_ends(mine, rows[0].to_65)})", *means])
+    return table([name.replace("_", " ") for name in (group, seed, *names)], lines)
+
+
+def _ends(rows: Sequence[Mapping[str, Any]], to_65: str) -> str:
+    reached = sum(row[to_65] is not None for row in rows)
+    ends = [(row["base_accuracy"], row["final_accuracy"]) for row in rows if row["final_accuracy"] is not None]
+    parts = [f"{reached} of {len(rows)} reached 65 %"]
+    if below := sum(final < base for base, final in ends):
+        parts.append(f"{below} ended below the base")
+    if len(ends) > 1:
+        parts.append(f"from {min(final for _, final in ends):.3f} to {max(final for _, final in ends):.3f}")
+    return ", ".join(parts)

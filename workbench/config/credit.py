@@ -62,7 +62,7 @@ class CreditConfig(Section):
         return {name: value for name, value in values.items() if value is not None and name not in but}
 
 
-def _checked(value: Any) -> Any:
+def _check_regex(value: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(regex := value.get("regex"), str):
         if len(regex) > MAX_BYTES:
             raise ValueError(f"regex has {len(regex):,} characters; the limit is {MAX_BYTES:,}")
@@ -70,4 +70,4 @@ def _checked(value: Any) -> Any:
     return value
 
 
-Pattern = Annotated[StepPattern, BeforeValidator(_checked)]
+Pattern = Annotated[StepPattern, BeforeValidator(_check_regex)]

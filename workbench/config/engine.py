@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Literal
 
 from pydantic import Field
@@ -66,7 +67,8 @@ def check_engine(config: Any) -> None:
             "choose the method grpo, or engine.kind local"
         )
     for path, why in _OURS.items():
-        section, name = _at(config, path)
+        parents, _, name = path.rpartition(".")
+        section = attrgetter(parents)(config)
         default = type(section).model_fields[name].get_default(call_default_factory=True)
         if (value := getattr(section, name)) != default:
             raise ValueError(
@@ -82,12 +84,3 @@ def check_engine(config: Any) -> None:
             f"method.rewards: {asking[0]!r} asks the policy itself, whose weights are the server's; leave it out, or "
             "train with engine.kind local"
         )
-
-
-def _at(config: Any, path: str) -> tuple[Any, str]:
-    """Return the section that holds a field, and the field's name."""
-    *parents, name = path.split(".")
-    section: Any = config
-    for parent in parents:
-        section = getattr(section, parent)
-    return section, name

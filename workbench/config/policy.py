@@ -38,7 +38,7 @@ class LoraConfig(Section):
 
     @field_validator("targets", mode="before")
     @classmethod
-    def _listed(cls, targets: Any) -> Any:
+    def _join_targets(cls, targets: Any) -> Any:
         return ", ".join(map(str, targets)) if isinstance(targets, list | tuple) else targets
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from workbench.assets import ASSETS
-from workbench.errors import ConfigError, cut, shown
+from workbench.errors import ConfigError, cut, quote
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 30
@@ -21,7 +21,7 @@ class _Loader(yaml.CSafeLoader):
         seen = set()
         for key, _ in node.value:
             if key.value in seen:
-                problem = f"the key {shown(key.value, 60)} is there twice; keep one"
+                problem = f"the key {quote(key.value, 60)} is there twice; keep one"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             if isinstance(key, yaml.ScalarNode):
                 seen.add(key.value)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from workbench.config.section import Section
@@ -20,13 +21,8 @@ MOST_POINTS = 1000
 
 def weight_at(schedule: Sequence[Point], step: int) -> float:
     """Return the weight at a step: linear between two points, before the first and behind the last what it is there."""
-    before, after = schedule[0], schedule[-1]
-    if step <= before[0]:
-        return before[1]
-    if step >= after[0]:
-        return after[1]
-    before, after = next((a, b) for a, b in pairwise(schedule) if a[0] <= step < b[0])
-    return before[1] + (after[1] - before[1]) * (step - before[0]) / (after[0] - before[0])
+    steps, weights = zip(*schedule, strict=True)
+    return float(np.interp(step, steps, weights))
 
 
 def schedule_text(schedule: Sequence[Point]) -> str:

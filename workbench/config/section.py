@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
-from workbench.errors import ConfigError, cut, did_you_mean, redact, redact_known, shown
+from workbench.errors import ConfigError, cut, did_you_mean, quote, redact, redact_known
 
 _LINES = 20  # of a message
 _OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
@@ -136,7 +136,7 @@ def readable(section: type[BaseModel], error: Any) -> str:
     if error["type"] == "union_tag_invalid":
         named, known = error["ctx"]["tag"], error["ctx"]["expected_tags"].replace("'", "")
         return redact(
-            f"{path}: unknown {path} {shown(named)}{did_you_mean(named, known.split(', '))}; choose one of {known}"
+            f"{path}: unknown {path} {quote(named)}{did_you_mean(named, known.split(', '))}; choose one of {known}"
         )
     if not path:
         return redact(message)
@@ -149,25 +149,23 @@ def readable(section: type[BaseModel], error: Any) -> str:
 def in_words(error: Any) -> str:
     """Return what is wrong with a value, of one of a ValidationError's errors, in the words of a person."""
     kind, said = error["type"], error.get("ctx", {})
-    if kind in _UNKNOWN:
-        return "there is no such field"
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", said["expected"])
         near = did_you_mean(str(error["input"]).lower(), choices)
         return f"choose one of {', '.join(choices)}{near}"
-    if kind in ("string_too_short", "too_short"):
-        return "it is empty" if said["min_length"] == 1 else f"give at least {said['min_length']:,}"
-    if kind in ("string_too_long", "too_long"):
-        return f"give at most {said['max_length']:,} {'characters' if kind == 'string_too_long' else 'entries'}"
-    if kind == "string_pattern_mismatch":
-        return f"it does not have the form {said['pattern']}"
     if kind in _OUT_OF_RANGE and said:
         return next(f"it must be {word} {_number(said[key])}" for key, word in _LIMITS if key in said)
-    return _WORDS.get(kind) or _WANTED.get(kind.partition("_")[0]) or error["msg"].removeprefix("Value error, ")
+    words = _WORDS.get(kind) or _WANTED.get(kind.partition("_")[0])
+    return words.format(**said) if words else str(error["msg"]).removeprefix("Value error, ")
 
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _WORDS = {
+    **dict.fromkeys(_UNKNOWN, "there is no such field"),
+    **dict.fromkeys(("string_too_short", "too_short"), "it is empty"),  # no field asks for more than one
+    "string_too_long": "give at most {max_length:,} characters",
+    "too_long": "give at most {max_length:,} entries",
+    "string_pattern_mismatch": "it does not have the form {pattern}",
     "missing": "it is missing; give one",
     "finite_number": "a finite number is wanted",
     "union_tag_not_found": "its name is missing; give one",
@@ -297,7 +295,7 @@ def of_text(text: str) -> dict[str, Any]:
     for part in _NEXT.split(text.strip()) if text.strip() else []:
         name, equals, value = part.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"write name=value, with commas between; {shown(part)} is neither")
+            raise ValueError(f"write name=value, with commas between; {quote(part)} is neither")
         values[name.strip()] = _value_of(value.strip())
     return values
 

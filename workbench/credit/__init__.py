@@ -3,6 +3,7 @@
 from workbench.credit.assign import (
     GAE,
     GAEOptions,
+    Gate,
     Measured,
     assign_batch,
     assign_credit,
@@ -39,7 +40,6 @@ from workbench.credit.explain import (
     what_counts,
     why_no_spread,
 )
-from workbench.credit.gate import Gate
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
 from workbench.credit.schemes.scheme import MODIFIERS, SHARED, Option, Part, Range, pooled
 from workbench.schema import Explanation, Term

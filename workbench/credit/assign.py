@@ -9,21 +9,29 @@ or pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.credit.batch import EPSILON, NOTE, Batch, Floats, GroupRewards
-from workbench.credit.gate import Gate, check_judged, gate_group
 from workbench.credit.schemes import Part, find_scheme
 from workbench.credit.schemes.scheme import MODIFIERS, OF_SCORES, resolve
 from workbench.credit.schemes.steps import outcome
-from workbench.errors import CreditError, shown
-from workbench.schema import Credit, CreditPart, ScoredGroup, Spans, counted, suffix_sums, token_spans
+from workbench.errors import CreditError, quote
+from workbench.schema import Credit, CreditPart, ScoredGroup, Spans, is_varied, say_count, suffix_sums, token_spans
 
 Masks = Sequence[Sequence[int] | None]
+Gate = Literal["none", "outcome"]
+"""Under ``outcome`` a group whose answers do not differ in outcome has advantage 0, whatever else differs.
+
+A shaped reward, of length or format say, has spread in a group in which no answer is right, and normalisation makes
+that spread as large as any other. Such a group teaches nothing then, and its tokens stay in the divisor of the loss.
+DAPO's group filter (arXiv 2503.14476, section 3.2) goes by accuracy, too;
+https://github.com/verl-project/verl-recipe/pull/125 measures what a filter by the shaped reward does.
+"""
 
 
 def assign_credit(
@@ -78,7 +86,7 @@ def assign_credit(
         CreditError: if the lists do not fit together, a reward is not finite, an option is unknown or out of range, or
             the scheme lacks what it needs.
     """
-    group = GroupRewards.checked(
+    group = GroupRewards.from_lists(
         step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks, token_ids, states, importances
     )
     options |= {"outcome_weight": outcome_weight, "clip": clip, "oar": oar}
@@ -103,7 +111,7 @@ def credit_groups(scored: Sequence[ScoredGroup], scheme: str = "process", **opti
 
     ``drop_duplicates``: a rollout that is an exact copy of an earlier one of its group (``Group.copy_of``) counts as
     unscored, so that means and standard deviations have each distinct completion once; its advantage is 0, and the
-    loss leaves it out (``Credit.counted``).
+    loss leaves it out (``Credit.is_counted``).
     ``each_reward``: what the scheme takes for rewards are sums of scores that were normalised over the group on their
     own, function by function (GDPO; see ``each_reward``).
     ``gate="outcome"``: a group has advantage 0 unless the reward that judges its answers tells some apart
@@ -168,7 +176,7 @@ def _name_unjudged(scored: ScoredGroup) -> list[str]:
         missing = [given for total, given in rows if total is None and any(given[n] is not None for n in names)]
         for name in names:
             if count := sum(given[name] is None for given in missing):
-                said.append(f"{counted(count, what)} unscored: reward {name!r} gave none of them a score")
+                said.append(f"{say_count(count, what)} unscored: reward {name!r} gave none of them a score")
     return said
 
 
@@ -202,8 +210,11 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
         name: option.check(option.default if options.get(name) is None else options[name])
         for name, option in modifiers.items()
     }
-    if is_gated := how["gate"] == "outcome":
-        check_judged(groups)
+    if (is_gated := how["gate"] == "outcome") and any(group.judged is None for group in groups):
+        raise CreditError(
+            "gate is 'outcome' and no outcome reward is set; add one (answer_correctness, with weight 0 to watch it "
+            "only), or set gate to 'none'"
+        )
     own = {name: value for name, value in options.items() if name not in modifiers}
     values, idle = resolve(scheme, chosen.options, own)
     weight, clip = how["outcome_weight"], how["clip"] or None
@@ -255,11 +266,12 @@ def compute_batch(
         if oar is not None:
             weights = _weigh(own, group, masks, *oar)
             own += (weights,)
-            if unjudged := sum(not weights.scored(i).any() for i in range(len(group.lengths))):
-                warnings.append(f"oar has no importances of {counted(unjudged, 'rollout')} and changes nothing there")
+            if unjudged := sum(not weights.has_values(i).any() for i in range(len(group.lengths))):
+                warnings.append(f"oar has no importances of {say_count(unjudged, 'rollout')} and changes nothing there")
         advantages = lay_out(own, group.lengths, masks, group.spans, clip)
-        if is_gated:
-            own, advantages = gate_group(group, own, advantages)
+        if is_gated and not is_varied(group.judged or ()):
+            own = tuple(replace(part, factor=np.zeros_like(part.factor)) for part in own)
+            advantages = np.zeros_like(advantages)
         done.append((advantages, own, tuple(warnings)))
         first = after
     return done
@@ -408,7 +420,7 @@ def gae(
     """
     for name, number in (("gamma", gamma), ("lam", lam)):
         if not 0 <= number <= 1:
-            raise CreditError(f"{name} is {shown(number)}; use a number from 0 to 1")
+            raise CreditError(f"{name} is {quote(number)}; use a number from 0 to 1")
     rho, v = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if rho.ndim != 1 or rho.shape != v.shape:
         raise CreditError(f"rewards have shape {rho.shape} and values {v.shape}; give both one number a token, (T,)")
@@ -430,23 +442,15 @@ def credit_by_gae(
     Tokens that the policy did not sample are passed over: they have no reward, no value and advantage 0.
     ``finished_only``: the loss leaves truncated rollouts out, and so do the mean and std of whitening.
     """
-    rows = [
-        _row(group, i, measurement, options)
-        for (group, i), measurement in zip(
-            ((group, i) for group in groups for i in range(len(group.group))), measured, strict=True
-        )
-    ]
-    rollouts = [rollout for group in groups for rollout in group.group.rollouts]
-    counted = [row.advantages for row, r in zip(rows, rollouts, strict=True) if not (r.truncated and finished_only)]
+    sampled = [(group, i) for group in groups for i in range(len(group.group))]
+    rows = [_row(*rollout, of_tokens, options) for rollout, of_tokens in zip(sampled, measured, strict=True)]
+    left_out = [finished_only and group.group.rollouts[i].truncated for group, i in sampled]
+    counted = [row.advantages for row, is_left_out in zip(rows, left_out, strict=True) if not is_left_out]
     pool = np.concatenate([*counted, np.zeros(0)])
     mean, std = (float(pool.mean()), float(pool.std(ddof=1))) if len(pool) > 1 else (0.0, 0.0)
     moments = (mean, std) if options.whiten else (0.0, None)
-    credits, first = [], 0
-    for group in groups:
-        after = first + len(group.group)
-        credits.append(_credit_rows(group, rows[first:after], options, *moments))
-        first = after
-    return credits
+    left = iter(rows)
+    return [_credit_rows(group, [*islice(left, len(group.group))], options, *moments) for group in groups]
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ import operator
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import CreditError, shown
+from workbench.errors import CreditError, quote
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.numbers import differ
 
@@ -69,7 +68,7 @@ class GroupRewards:
     judged: Sequence[float | None] | None = None
 
     @classmethod
-    def checked(
+    def from_lists(
         cls,
         steps: Sequence[Sequence[float | None]],
         ends: Sequence[Sequence[int]],
@@ -119,13 +118,13 @@ class GroupRewards:
     def spans(self, i: int) -> list[tuple[int, int]]:
         return list(zip(self.starts[i], self.ends[i], strict=True))
 
-    def sampled(self, i: int) -> npt.NDArray[np.bool_] | None:
+    def policy_mask(self, i: int) -> npt.NDArray[np.bool_] | None:
         """Return which tokens of completion i the policy sampled, (T_i,); None for all."""
         mask = None if self.masks is None else self.masks[i]
         return None if mask is None else np.asarray(mask, dtype=bool)
 
     def _check(self) -> None:
-        named = {
+        named: dict[str, Any] = {
             "step_rewards": self.steps,
             "step_ends": self.ends,
             "step_starts": self.starts,
@@ -141,48 +140,39 @@ class GroupRewards:
                     f"{name} has {len(rows)} completions and lengths has {len(self.lengths)}; give one each"
                 )
         for i, length in enumerate(self.lengths):
-            rewards, firsts, ends = self.steps[i], self.starts[i], self.ends[i]
-            if not len(rewards) == len(ends) == len(firsts):
-                raise CreditError(
-                    f"completion {i} has {len(rewards)} step rewards, {len(firsts)} step starts and {len(ends)} step "
-                    "ends; give one of each a step"
-                )
-            if not 0 <= length < _LONGEST:
-                raise CreditError(f"completion {i}: its length is {shown(length)}; give the number of its tokens")
-            if any(later < earlier for earlier, later in pairwise(ends)):
-                raise CreditError(f"completion {i}: step_ends {list(ends)} go backwards; steps must be in order")
-            if ends and not (ends[0] >= 0 and ends[-1] < length):
-                raise CreditError(f"completion {i}: step_ends {list(ends)} do not lie within its {length} tokens")
+            rewards, firsts, ends = self.steps[i], self.starts[i], list(self.ends[i])
+            counts = f"{len(rewards)} step rewards, {len(firsts)} step starts and {len(ends)} step ends"
             # A step that ends inside the token of another one has no token of its own, and begins one behind its end.
-            if any(not 0 <= first <= end + 1 for first, end in zip(firsts, ends, strict=True)):
-                raise CreditError(
-                    f"completion {i}: step_starts {list(firsts)} do not lie before step_ends {list(ends)}"
-                )
-            mask = self.masks[i] if self.masks is not None else None
-            if mask is not None and (len(mask) != length or not set(mask) <= {0, 1}):
-                raise CreditError(
-                    f"completion {i}: its mask has {len(mask)} entries of {sorted(set(mask))[:3]} and the completion "
-                    f"{length} tokens; give 1 for each token that the policy sampled, 0 for each other one"
-                )
-            if self.token_ids is not None and len(self.token_ids[i]) != length:
-                raise CreditError(
-                    f"completion {i} has {len(self.token_ids[i])} token ids and {length} tokens; give one each"
-                )
-            importances = None if self.importances is None else self.importances[i]
-            if importances is not None and len(importances) != length:
-                raise CreditError(
-                    f"completion {i} has {len(importances)} importances and {length} tokens; give one each"
-                )
-            if self.states is not None and len(self.states[i]) != len(rewards):
-                raise CreditError(
-                    f"completion {i} has {len(self.states[i])} states and {len(rewards)} steps; give each step the "
-                    "state in which it begins"
-                )
+            are_apart = all(0 <= first <= end + 1 for first, end in zip(firsts, ends, strict=False))
+            wanted_of_steps = (
+                (len(rewards) == len(ends) == len(firsts), f"it has {counts}; give one of each a step"),
+                (0 <= length < _LONGEST, f"its length is {quote(length)}; give the number of its tokens"),
+                (ends == sorted(ends), f"step_ends {ends} go backwards; steps must be in order"),
+                (
+                    not ends or 0 <= ends[0] <= ends[-1] < length,
+                    f"step_ends {ends} do not lie within its {length} tokens",
+                ),
+                (are_apart, f"step_starts {list(firsts)} do not lie before step_ends {ends}"),
+            )
+            for holds, said in wanted_of_steps:
+                if not holds:
+                    raise CreditError(f"completion {i}: {said}")
+            for name in ("masks", "token_ids", "importances", "states"):
+                of_all = named[name]
+                row: Any = None if of_all is None else of_all[i]
+                wanted, units = (len(rewards), "steps") if name == "states" else (length, "tokens")
+                if row is not None and len(row) != wanted:
+                    raise CreditError(f"{name}: completion {i} has {len(row)} and {wanted} {units}; give one each")
+                if row is not None and name == "masks" and not set(row) <= {0, 1}:
+                    raise CreditError(
+                        f"masks: completion {i} has entries of {sorted(set(row))[:3]}; give 1 for each token that the "
+                        "policy sampled, 0 for each other one"
+                    )
             outcome = [] if self.outcomes is None else [("outcome", self.outcomes[i])]
             for what, reward in (*((f"step {k}", reward) for k, reward in enumerate(rewards)), *outcome):
                 if reward is not None and not is_finite(reward):
                     raise CreditError(
-                        f"completion {i}, {what}: reward {shown(reward)} is not finite; use None for unscored"
+                        f"completion {i}, {what}: reward {quote(reward)} is not finite; use None for unscored"
                     )
 
 
@@ -202,7 +192,7 @@ def _widths(
     begins = np.where(first <= last, first, last.max(initial=0) + 2) + apart
     later = np.append(np.minimum.accumulate(begins[::-1])[::-1][1:], np.iinfo(np.int64).max)  # the first behind a step
     width: Integers = np.maximum(np.minimum(last + 1 + apart, later[: len(last)]) - (first + apart), 0)
-    masks = [group.sampled(i) for group in groups for i in range(len(group.lengths))]
+    masks = [group.policy_mask(i) for group in groups for i in range(len(group.lengths))]
     sampled = [(i, mask) for i, mask in enumerate(masks) if mask is not None]
     for n, mask in ((n, mask) for i, mask in sampled for n in range(offsets[i], offsets[i + 1])):
         width[n] = np.count_nonzero(mask[first[n] : first[n] + width[n]])
@@ -297,25 +287,25 @@ class Batch:
     @cached_property
     def turns(self) -> Integers:
         """Return how many turns of the policy's each completion has, (B,)."""
-        masks = [group.sampled(i) for group in self.groups for i in range(len(group.lengths))]
+        masks = [group.policy_mask(i) for group in self.groups for i in range(len(group.lengths))]
         return np.array(
             [1 if mask is None else np.count_nonzero(np.diff(mask.astype(int), prepend=0) == 1) for mask in masks],
             dtype=np.int64,
         )
 
     @cached_property
-    def sampled(self) -> tuple[Integers, ...]:
+    def policy_tokens(self) -> tuple[Integers, ...]:
         """The tokens of each completion that the policy sampled, (<= T_i,) each."""
         pairs = ((group, i) for group in self.groups for i in range(len(group.lengths)))
         return tuple(
-            np.arange(group.lengths[i]) if (mask := group.sampled(i)) is None else np.flatnonzero(mask)
+            np.arange(group.lengths[i]) if (mask := group.policy_mask(i)) is None else np.flatnonzero(mask)
             for group, i in pairs
         )
 
     @cached_property
     def token_offsets(self) -> Integers:
         """Return where each completion's sampled tokens lie among all sampled tokens, (B + 1,)."""
-        return np.cumsum([0, *map(len, self.sampled)], dtype=np.int64)
+        return np.cumsum([0, *map(len, self.policy_tokens)], dtype=np.int64)
 
 
 def _numbers(values: Iterable[float | None]) -> Floats:

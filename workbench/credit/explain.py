@@ -169,10 +169,10 @@ def pass_normalisers(credits: Sequence[Credit], seen: LossPass, settings: LossSe
             f"groups stored for step {seen.generation}"
         )
     return length_normalisers(
-        [rollout.sampled_length for group in groups for rollout in group.rollouts],
+        [rollout.policy_length for group in groups for rollout in group.rollouts],
         settings.loss_type,
         max_completion_length=settings.max_completion_length or max(map(longest_allowed, groups)),
-        masked=[not row for credit in credits for row in credit.counted],
+        masked=[not row for credit in credits for row in credit.is_counted],
         micro_batches=[row.micro_batch for row in seen.rollouts],
         all_tokens=seen.tokens,
     )
@@ -260,18 +260,16 @@ def length_normalisers(
     tokens = np.where(counted, np.asarray(lengths, dtype=np.float64), 0.0)  # (G,)
     parts = np.zeros(len(lengths), dtype=np.int64) if micro_batches is None else np.asarray(micro_batches)
     rows = np.bincount(parts)[parts] * (parts.max(initial=0) + 1)  # (G,): those of its micro-batch, times their number
-    if loss_type in ("grpo", "sapo"):
-        each = 1.0 / (rows * np.maximum(tokens, 1.0))
-    elif loss_type == "bnpo":
-        of_part = np.bincount(parts, weights=tokens)[parts]
-        each = 1.0 / (np.maximum(of_part, 1.0) * (parts.max(initial=0) + 1))
-    elif loss_type in ("dapo", "cispo", "vespo"):
-        each = np.full(len(lengths), 1.0 / max(float(tokens.sum()) if all_tokens is None else all_tokens, 1.0))
-    elif loss_type == "dr_grpo":
-        each = 1.0 / (rows * max_completion_length)
-    else:
-        each = 1.0 / rows
-    return np.asarray(np.where(counted, each, 0.0))
+    of_part = np.maximum(np.bincount(parts, weights=tokens)[parts], 1.0) * (parts.max(initial=0) + 1)
+    generation = np.full(len(lengths), float(tokens.sum()) if all_tokens is None else all_tokens)
+    divisors = {
+        **dict.fromkeys(("grpo", "sapo"), rows * np.maximum(tokens, 1.0)),
+        "bnpo": of_part,
+        **dict.fromkeys(("dapo", "cispo", "vespo"), np.maximum(generation, 1.0)),
+        "dr_grpo": rows * max_completion_length,
+        "luspo": rows,
+    }
+    return np.asarray(np.where(counted, 1.0 / divisors[loss_type], 0.0))
 
 
 def longest_allowed(group: Group) -> int:
@@ -290,10 +288,10 @@ def group_normalisers(
     """
     group = credit.scored.group
     return length_normalisers(
-        [rollout.sampled_length for rollout in group.rollouts],
+        [rollout.policy_length for rollout in group.rollouts],
         loss_type,
         max_completion_length=max_completion_length or longest_allowed(group),
-        masked=[not is_counted for is_counted in credit.counted],
+        masked=[not is_counted for is_counted in credit.is_counted],
     )
 
 
@@ -444,7 +442,7 @@ def gradient_shares(credits: Sequence[Credit], losses: Sequence[TokenLosses]) ->
     for credit in credits:
         verdicts = credit.scored.answer_verdicts
         for i, scored in enumerate(credit.scored.scored):
-            push = next(rows).push[: credit.counted[i] * len(credit.of(i))]  # none of what the loss does not count
+            push = next(rows).push[: credit.is_counted[i] * len(credit.of(i))]  # none of what the loss does not count
             tokens[answers[verdicts[i]]].extend(push)
             place = np.full(len(push), -1)
             for k, (first, last) in enumerate(scored.spans):
@@ -532,7 +530,7 @@ def compare_credits(a: Credit, b: Credit) -> Comparison:
     if ids[0] != ids[1]:
         raise CreditError("the two credits are of different rollouts; compare credits of one group")
     inside = np.arange(a.advantages.shape[1]) < np.array(a.scored.lengths)[:, None]  # (G, T_max)
-    inside &= np.array(a.counted)[:, None] | np.array(b.counted)[:, None]
+    inside &= np.array(a.is_counted)[:, None] | np.array(b.is_counted)[:, None]
     flipped = (np.sign(a.advantages) * np.sign(b.advantages) < 0) & inside
     x, y = a.advantages[inside].astype(np.float64), b.advantages[inside].astype(np.float64)
     first, second = (

@@ -39,7 +39,7 @@ from workbench.data.rows import (
     step_labels,
     without,
 )
-from workbench.errors import TaskError, WorkbenchError, shown
+from workbench.errors import TaskError, WorkbenchError, quote
 from workbench.files import encode, replace_file
 from workbench.schema import Prompt, ScoredGroup
 from workbench.schema import prompt_text as joined_text
@@ -125,7 +125,7 @@ def read_rlhflow(where: str, values: Mapping[str, Any]) -> list[Record]:
     turns = [turn["content"] for turn in values["conversations"]]
     prompt, first = _question_and_step(where, turns[0])
     if not first:
-        raise TaskError(f"{where}: the first turn has no step behind the question: {shown(turns[0], 80)}")
+        raise TaskError(f"{where}: the first turn has no step behind the question: {quote(turns[0], 80)}")
     labels: list[float | None] = [float(sign.strip() == "+") for sign in turns[1::2]]
     steps = [step.strip() for step in (first, *turns[2::2])]
     return [_labelled(where, prompt, steps, labels, without(values, "conversations"))]
@@ -139,7 +139,7 @@ def _question_and_step(where: str, text: str) -> tuple[str, str]:
     question, mark, step = text.rpartition("?")
     if not mark:
         raise TaskError(
-            f"{where}: neither 'Step 1:' nor '?' tells where the question in 'input' ends: {shown(text, 80)}"
+            f"{where}: neither 'Step 1:' nor '?' tells where the question in 'input' ends: {quote(text, 80)}"
         )
     return (question + mark).strip(), step.strip()
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from workbench.assets import GSM8K
-from workbench.errors import TaskError, cut, did_you_mean, shown
+from workbench.errors import TaskError, cut, did_you_mean, quote
 from workbench.places import hub_problem, local_path
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ def row_of(source: str, where: str, values: Any) -> Row:
     seen: set[str] = set()
     try:
         if not isinstance(values, dict):
-            found = shown(values, 60)
+            found = quote(values, 60)
             raise ValueError(f"every row must be an object with named columns; found {found}")
         plain = {_mended(name, seen): _plain(name, value, seen, 1) for name, value in values.items()}
     except ValueError as error:
@@ -463,7 +463,7 @@ def parts_of(name: str) -> tuple[str, str | None, str | None]:
     match = _NAME.fullmatch(name.removeprefix(HUB))
     if match is None or ".." in name:
         raise TaskError(
-            f"{shown(name)} names no data set of the Hub; the form is hub:OWNER/NAME, hub:OWNER/NAME/CONFIG, and "
+            f"{quote(name)} names no data set of the Hub; the form is hub:OWNER/NAME, hub:OWNER/NAME/CONFIG, and "
             "@REVISION behind either"
         )
     return match["repository"], match["config"], match["revision"]

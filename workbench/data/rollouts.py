@@ -25,7 +25,7 @@ from workbench.data.read import EVERY, MAX_BYTES, NAN, Lazy, Row, is_of_a_run, r
 from workbench.data.rows import Record, columns_of
 from workbench.data.tokens import WORDS, WRITTEN_END, Tokeniser, Words, load_tokeniser
 from workbench.errors import PatternError, TaskError, cut
-from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn, counted, sampled_runs
+from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn, runs_of_policy, say_count
 from workbench.steps import PRESETS, split_steps
 
 OWN = frozenset(
@@ -239,7 +239,7 @@ def read_drafts(
         records += read
     if layout is None or not records:
         why = f"; {bad[0]}" if bad else f" ({cut(', '.join(silent), 100)}); give some that were answered"
-        raise TaskError(f"{file} has {counted(total, 'row')} and no completion in any{why}")
+        raise TaskError(f"{file} has {say_count(total, 'row')} and no completion in any{why}")
     records, preset, notes = _joined(records, layout)
     notes += left_out
     rewards: Sequence[str] = ()
@@ -257,7 +257,7 @@ def read_drafts(
         *((times, "completion", note) for note, times in of_some.items()),
         *((times, "row", note) for note, times in changed.items()),
     ]
-    notes += [f"{counted(count, noun)} {note}" for count, noun, note in counts if count]
+    notes += [f"{say_count(count, noun)} {note}" for count, noun, note in counts if count]
     grouped: dict[str, list[Record]] = {}
     for record in records:
         asked = json.dumps([record.prompt, record.prompt_ids], sort_keys=True)
@@ -294,7 +294,7 @@ def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | 
     lost = sum(
         not _finds_again(record.completion or "", record.steps, preset) for record in joined if record.steps is not None
     )
-    missed = f"in {counted(lost, 'completion')} the preset {preset!r} does not find exactly the file's steps"
+    missed = f"in {say_count(lost, 'completion')} the preset {preset!r} does not find exactly the file's steps"
     return joined, preset, [missed] if lost else []
 
 
@@ -356,14 +356,14 @@ class Builder:
     def facts(self, groups: int = 0) -> Facts:
         """Return what is known of the drafts that are built, of so many ``groups``."""
         name = self._tokeniser.name
-        tokens = counted(self._counts["token"], "token")
+        tokens = say_count(self._counts["token"], "token")
         notes = [
-            f"{counted(self._counts[what], noun)} {text.format(name=name, tokens=tokens)}"
+            f"{say_count(self._counts[what], noun)} {text.format(name=name, tokens=tokens)}"
             for what, (noun, text) in _SAID.items()
             if self._counts[what]
         ]
         if (built := self._counts["group"]) < groups:
-            notes = [f"of the {counted(built, 'group')} looked at, {note}" for note in notes]
+            notes = [f"of the {say_count(built, 'group')} looked at, {note}" for note in notes]
         if self._tokeniser.name == WORDS and not self._kept:
             notes.append(AS_WORDS)
         return replace(
@@ -493,7 +493,7 @@ class Builder:
 
     def _length(self, ids: Sequence[int], mask: Sequence[int] | None = None) -> int:
         """Return how many of the ids are the completion: without padding, and what follows its last turn's end."""
-        first, last = (list(sampled_runs(mask or (1,) * len(ids))) or [(0, len(ids) - 1)])[-1]
+        first, last = (list(runs_of_policy(mask or (1,) * len(ids))) or [(0, len(ids) - 1)])[-1]
         ends, pad = self._tokeniser.end_ids, self._tokeniser.pad
         count = next((i + 1 for i in range(first, last) if ids[i] in ends), len(ids))
         while count > 1 and (ids[count - 1] == pad or (count > last + 1 and ids[count - 1] in ends)):

@@ -39,7 +39,7 @@ from workbench.data.conversations import (
     texts_only,
     uses_tools,
 )
-from workbench.errors import TaskError, cut, did_you_mean, shown
+from workbench.errors import TaskError, cut, did_you_mean, quote
 from workbench.rewards.others import Role, columns_for
 from workbench.schema import ASSISTANT, Prompt, Rollout, Turn
 
@@ -168,7 +168,7 @@ def check_value(where: str, name: str, value: Any, kind: Values[T]) -> T:
     except ValidationError as error:
         fault = error.errors()[0]
         item = next((f" (item {at + 1})" for at in fault["loc"] if isinstance(at, int)), "")
-        raise TaskError(f"{where}: {name!r} must be {kind.words}, not {shown(fault['input'], 80)}{item}") from error
+        raise TaskError(f"{where}: {name!r} must be {kind.words}, not {quote(fault['input'], 80)}{item}") from error
 
 
 def each_token(where: str, name: str, value: Any, kind: Values[tuple[T, ...]], count: int) -> tuple[T, ...] | None:
@@ -396,7 +396,7 @@ def _demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
         if not _is_dialogue(messages):
             raise TaskError(
                 f"{where}: 'messages' must be a list of at least two messages with 'role' and 'content', the last one "
-                f"the assistant's, not {shown(messages, 80)}"
+                f"the assistant's, not {quote(messages, 80)}"
             )
         name, completion = "the last of 'messages'", messages[-1:]
     else:

@@ -42,12 +42,12 @@ from workbench.data.rows import (
     value_at,
     words_of,
 )
-from workbench.errors import TaskError, cut, did_you_mean, shown
+from workbench.errors import TaskError, cut, did_you_mean, quote
 from workbench.places import SHIPPED_ONLY, local_path
 from workbench.rewards import RewardConfig
 from workbench.rewards.answers import golds_of, read_number
 from workbench.rewards.builtin import BUILTINS
-from workbench.schema import EXTRACTED, Example, counted
+from workbench.schema import EXTRACTED, Example, say_count
 from workbench.steps import PRESETS, StepPattern
 
 
@@ -290,7 +290,7 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
         return _embedded(TASKS[name](), section)
     if os.environ.get(SHIPPED_ONLY):
         raise TaskError(
-            f"{shown(name)} does not come along, and no other data is read here; take one of {', '.join(TASKS)}"
+            f"{quote(name)} does not come along, and no other data is read here; take one of {', '.join(TASKS)}"
         )
     if name.startswith(HUB):
         train, held_out = hub_rows(name, section.split, section.held_out_split)
@@ -298,7 +298,7 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
     path, kept, key = local_path(name), _KEPT.get({}), section.model_dump_json()
     if path is None:
         raise TaskError(
-            f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
+            f"no task or file called {quote(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
             f"data file's path, or {HUB}OWNER/NAME for a data set of the Hub"
         )
     if key not in kept:
@@ -598,7 +598,7 @@ def preview_of(task: Task, count: int = 5) -> dict[str, Any]:
     """
     rows, held_out = task.rows(task.kind), len(task.rows(task.kind, held_out=True))
     noun = {"prompts": "prompt", "labelled_steps": "labelled answer"}.get(task.kind, task.kind.removesuffix("s"))
-    parts = [f"{counted(len(rows), noun)} to train on, {held_out:,} held out"]
+    parts = [f"{say_count(len(rows), noun)} to train on, {held_out:,} held out"]
     parts += [f"{count:,} left out by {field}" for field, count in task.skipped.items() if count]
     parts += [f"read as {task.layout}"] if task.layout else []
     if task.unchecked and task.kind == "prompts":

@@ -83,10 +83,10 @@ def rows_of(batch: int, credits: Sequence[Credit], loss_type: str, max_completio
     rollouts = [rollout for credit in credits for rollout in credit.scored.group.rollouts]
     divisors = iter(
         length_normalisers(
-            [rollout.sampled_length for rollout in rollouts],
+            [rollout.policy_length for rollout in rollouts],
             loss_type,
             max_completion_length=max_completion_length,
-            masked=[not is_counted for credit in credits for is_counted in credit.counted],
+            masked=[not is_counted for credit in credits for is_counted in credit.is_counted],
         ).tolist()
     )
     for number, credit in enumerate(credits):

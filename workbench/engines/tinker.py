@@ -269,7 +269,7 @@ class Generation:
     @property
     def tokens(self) -> float:
         """Tokens that the loss counts."""
-        return float(sum(r.sampled_length for r, divisor in zip(self.rollouts, self.divisors, strict=True) if divisor))
+        return float(sum(r.policy_length for r, divisor in zip(self.rollouts, self.divisors, strict=True) if divisor))
 
 
 class TinkerTrainer:
@@ -417,10 +417,10 @@ class TinkerTrainer:
     def _as_sent(self, credits: Sequence[Credit], ids: Sequence[Sequence[int]]) -> Generation:
         rollouts = [rollout for credit in credits for rollout in credit.scored.group.rollouts]
         divisors = length_normalisers(
-            [rollout.sampled_length for rollout in rollouts],
+            [rollout.policy_length for rollout in rollouts],
             self.method.loss_type,
             max_completion_length=self.method.sampling.max_completion_length,
-            masked=[not is_counted for credit in credits for is_counted in credit.counted],
+            masked=[not is_counted for credit in credits for is_counted in credit.is_counted],
         )
         advantages = [credit.of(i) for credit in credits for i in range(len(credit.scored.group))]
         if self.method.beta:  # the gradient of beta k3 by the log-probability: beta (1 - pi_ref / pi)
@@ -495,7 +495,7 @@ class TinkerTrainer:
         task = self.sampling.task
         metrics = group_metrics(credits, task.answer_is_right if task.can_check else None, self.step_pattern)
         rollouts = [rollout for credit in credits for rollout in credit.scored.group.rollouts]
-        lengths = np.array([rollout.sampled_length for rollout in rollouts])
+        lengths = np.array([rollout.policy_length for rollout in rollouts])
         cut_off = np.array([rollout.truncated for rollout in rollouts])
         terminated = lengths[~cut_off] if not cut_off.all() else np.zeros(1)
         for name, of in (("", lengths), ("terminated_", terminated)):

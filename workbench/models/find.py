@@ -20,7 +20,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from workbench.assets import EMBEDDED
 from workbench.config import PolicySection
-from workbench.errors import PolicyError, RewardError, WorkbenchError, did_you_mean, shown
+from workbench.errors import PolicyError, RewardError, WorkbenchError, did_you_mean, quote
 from workbench.places import STEP_FORMAT, default_workspace, hub_problem, is_hub_id, local_path, no_folder
 from workbench.rundir import checkpoint_or
 
@@ -50,7 +50,7 @@ def served(name: str) -> Served | None:
     url, _, model = rest.partition("#") if "://" in rest else ("", "", rest)
     model, _, tokenizer = model.partition("@")
     if not model:
-        raise PolicyError(f"policy {shown(name)} names no model of its server; put it behind a #: {name}#MODEL")
+        raise PolicyError(f"policy {quote(name)} names no model of its server; put it behind a #: {name}#MODEL")
     return Served(is_tinker, url.rstrip("/") or None, model, tokenizer or model)
 
 
@@ -66,7 +66,7 @@ def policy_path(name: str) -> str:
         try:
             return policy_path(there.tokenizer)
         except PolicyError as error:
-            raise PolicyError(f"{error}; or name the tokenizer of {shown(name)} behind it: …@TOKENIZER") from error
+            raise PolicyError(f"{error}; or name the tokenizer of {quote(name)} behind it: …@TOKENIZER") from error
     if name in EMBEDDED:
         return str(EMBEDDED[name])
     folder = local_path(name)
@@ -82,7 +82,7 @@ def policy_path(name: str) -> str:
         near = did_you_mean(name.lower(), EMBEDDED) or did_you_mean(name, folders)
     if near:
         raise PolicyError(
-            f"there is no policy {shown(name)}{near} A model of the Hub is named with its owner, as in "
+            f"there is no policy {quote(name)}{near} A model of the Hub is named with its owner, as in "
             "'Qwen/Qwen2.5-0.5B-Instruct'"
         )
     if not is_hub_id(name):
@@ -105,7 +105,7 @@ def model_path(name: str) -> str:
 
 def _saved(folder: Path, name: str, kind: type[WorkbenchError], *files: str) -> str:
     if not any((folder / file).is_file() for file in files):
-        raise kind(f"folder {shown(name)} holds no config.json; point at a folder saved by save_pretrained")
+        raise kind(f"folder {quote(name)} holds no config.json; point at a folder saved by save_pretrained")
     return str(folder)
 
 
@@ -129,8 +129,8 @@ def check_section(section: PolicySection) -> None:
     """
     if (there := served(section.path)) is not None:
         raise PolicyError(
-            f"policy.path: {shown(section.path)} samples on its server and cannot be trained through it; name "
-            f"{shown(there.tokenizer)} to train it here, or with engine.kind tinker on a server"
+            f"policy.path: {quote(section.path)} samples on its server and cannot be trained through it; name "
+            f"{quote(there.tokenizer)} to train it here, or with engine.kind tinker on a server"
         )
     adapters = [*section.merge, *([] if section.adapter is None else [section.adapter])]
     check_there(section.path, *adapters)

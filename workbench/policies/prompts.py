@@ -25,7 +25,7 @@ from workbench.errors import ConfigError, EpisodeError, PolicyError, WorkbenchEr
 from workbench.models.find import base_of, is_adapter, policy_path
 from workbench.places import local_path
 from workbench.rewards.environments import Environment, Episode, Reply
-from workbench.schema import ASSISTANT, ENVIRONMENT, Example, Prompt, Turn, counted, ends_in_thinking
+from workbench.schema import ASSISTANT, ENVIRONMENT, Example, Prompt, Turn, ends_in_thinking, say_count
 from workbench.steps import token_texts
 
 _LONGEST_TAIL = 64  # characters, of a template that writes messages otherwise where an answer follows
@@ -327,7 +327,7 @@ class Episodes:
         if end + len(ids) >= limit:
             _left_out(
                 sampled,
-                f"its answer of {counted(len(ids), 'token')} does not fit in sampling.max_completion_length, {limit}",
+                f"its answer of {say_count(len(ids), 'token')} does not fit in sampling.max_completion_length, {limit}",
             )
             sampled.finished = row.finished
             return True

@@ -31,7 +31,7 @@ from anyio.from_thread import start_blocking_portal
 from workbench.config import EngineSection, SamplingConfig
 from workbench.errors import EngineError, cut, did_you_mean
 from workbench.models.find import Served
-from workbench.schema import counted
+from workbench.schema import say_count
 from workbench.steps import token_texts
 
 T = TypeVar("T")
@@ -272,7 +272,7 @@ class Endpoint:
             said = []
         except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
             raise EngineError(f"{self.where} broke off: {cut(str(error) or type(error).__name__, 300)}") from error
-        of = f"of {counted(len(said), 'completion')}"
+        of = f"of {say_count(len(said), 'completion')}"
         self.note = "; ".join(f"{note} ({said.count(note)} {of})" for note in sorted({*said} - {""}))
         left = iter(answers)
         return [[next(left) for _ in range(count)] for _, count, _ in asked]

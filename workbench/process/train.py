@@ -33,7 +33,7 @@ from workbench.models.weights import RENAMED, is_out_of_memory
 from workbench.rundir import RunDir
 from workbench.rundir.checkpoints import peak_memory_mb, saved
 from workbench.rundir.metrics import resumed
-from workbench.schema import Credit, LossPass, WatchedRow, counted
+from workbench.schema import Credit, LossPass, WatchedRow, say_count
 from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners, Trainer
 
@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
             if recorder.stop_requested and step < steps:
                 run.set_status("stopped", f"after step {step} of {steps}")
             else:
-                run.set_status("finished", counted(steps, "step"))
+                run.set_status("finished", say_count(steps, "step"))
     except Exception as error:
         traceback.print_exc()
         # Any rank may be the one that knows why; the first to say so is believed, and the others fail after it.

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from workbench.config import EnvironmentSection
-from workbench.errors import ConfigError, EpisodeError, did_you_mean, shown
+from workbench.errors import ConfigError, EpisodeError, did_you_mean, quote
 from workbench.rewards.answers import work_out_call
 from workbench.sandbox.child import is_json
 from workbench.schema import Prompt, prompt_text, state_of
@@ -73,7 +73,7 @@ def check_class(kind: Any, name: str) -> tuple[str, ...]:
     is_list = isinstance(stop, list | tuple) and len(stop) <= MOST_STOPS
     if not is_list or not all(isinstance(text, str) and text for text in stop):
         raise EpisodeError(
-            f"environment {name!r}: stop is {shown(stop)}; give a list of at most {MOST_STOPS} texts that end a turn, "
+            f"environment {name!r}: stop is {quote(stop)}; give a list of at most {MOST_STOPS} texts that end a turn, "
             "each of at least a character"
         )
     return tuple(stop)
@@ -90,7 +90,7 @@ def answer_turn(environment: Any, turn: str) -> Reply:
     text = environment.reply(turn)
     if text is not None and not isinstance(text, str):
         raise EpisodeError(
-            f"reply returned {shown(text)}, a {type(text).__name__}; return the observation as text, or None where the "
+            f"reply returned {quote(text)}, a {type(text).__name__}; return the observation as text, or None where the "
             "episode is over"
         )
     return Reply(text, state=None if text is None else named_state(environment))
@@ -103,7 +103,7 @@ def named_state(environment: Any) -> str | None:
         return None
     state = method()
     if not isinstance(state, str):
-        raise EpisodeError(f"state returned {shown(state)}, a {type(state).__name__}; return a text")
+        raise EpisodeError(f"state returned {quote(state)}, a {type(state).__name__}; return a text")
     return state
 
 
@@ -269,7 +269,7 @@ def load_environment(
         return Environment(name, tuple(reply["stop"]), settings, partial(_play_in_sandbox, send))
     if name not in ENVIRONMENTS:
         raise ConfigError(
-            f"environment: no environment called {shown(name)}{did_you_mean(name, ENVIRONMENTS)}; built in are "
+            f"environment: no environment called {quote(name)}{did_you_mean(name, ENVIRONMENTS)}; built in are "
             f"{', '.join(ENVIRONMENTS) or 'none'}, or give the code of a class"
         )
     kind = ENVIRONMENTS[name]

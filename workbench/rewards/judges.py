@@ -34,7 +34,7 @@ from workbench.config import JudgeConfig
 from workbench.errors import REDACTED, RewardError, redact
 from workbench.places import default_workspace
 from workbench.rewards.protocol import Score, results
-from workbench.schema import Prompt, RewardKind, counted, prompt_text
+from workbench.schema import Prompt, RewardKind, prompt_text, say_count
 
 if TYPE_CHECKING:
     import httpx
@@ -448,7 +448,7 @@ def read_steps(text: str, count: int, lowest: float, highest: float) -> list[Ver
             of_step = dict(enumerate(entries, 1))
     of_step = {step: entry for step, entry in of_step.items() if 0 < step <= count}
     if not of_step:
-        raise UnreadableError(f"has no JSON with the scores of {counted(count, 'step')} in it")
+        raise UnreadableError(f"has no JSON with the scores of {say_count(count, 'step')} in it")
     read = dict(zip(of_step, _verdicts(list(of_step.values()), lowest, highest), strict=True))
     return [read.get(step, Verdict(None)) for step in range(1, count + 1)]
 

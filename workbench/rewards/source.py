@@ -23,7 +23,7 @@ from pydantic import model_validator
 
 from workbench.config.reading import read_text
 from workbench.config.rewards import RewardSection
-from workbench.errors import ConfigError, RewardCodeError, RewardError, cut, shown
+from workbench.errors import ConfigError, RewardCodeError, RewardError, cut, quote
 from workbench.files import replace_file
 from workbench.places import SHIPPED_ONLY
 from workbench.rewards.builtin import find_builtin
@@ -241,7 +241,7 @@ def with_wrong_labels(reward: str, share: float, *, seed: int = 0, weight: float
     if builtin.kind != "step" or (builtin.low, builtin.high) != (0, 1):
         raise RewardError(f"{reward!r} scores no steps from 0 to 1, so that no label can be turned; give another")
     if not (math.isfinite(share) and 0 <= share <= 1):
-        raise RewardError(f"share is {shown(share)}; give the part of the labels that are wrong, from 0 to 1")
+        raise RewardError(f"share is {quote(share)}; give the part of the labels that are wrong, from 0 to 1")
     name = f"wrong_{reward}"
     wrapped = _WRAPPED.format(name=name, right=reward, share=float(share), seed=int(seed))
     return RewardConfig(name=name, kind="step", weight=weight, code=builtin.source + wrapped)

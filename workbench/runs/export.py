@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from workbench.assets import EMBEDDED
 from workbench.config.reading import write_yaml
-from workbench.errors import RunError, cut, redact, shown
+from workbench.errors import RunError, cut, quote, redact
 from workbench.models.find import base_of, is_adapter
 from workbench.places import is_hub_id, local_path
 from workbench.rundir import find_checkpoint
@@ -36,13 +36,13 @@ def export_model(reference: str, form: Form | None, folder: Path, workspace: Pat
     holds something.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{shown(str(folder))} holds something already; name a folder that does not exist")
+        raise RunError(f"{quote(str(folder))} holds something already; name a folder that does not exist")
     run = open_run(reference.partition("@")[0], workspace)
     checkpoint = find_checkpoint(f"run:{reference}", workspace)
     adapter = is_adapter(checkpoint)
     if form == "adapter" and not adapter:
         raise RunError(
-            f"run {run.name!r} trained whole weights and has no adapter; export them with --merged {shown(str(folder))}"
+            f"run {run.name!r} trained whole weights and has no adapter; export them with --merged {quote(str(folder))}"
         )
     config = run.config()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def export_model(reference: str, form: Form | None, folder: Path, workspace: Pat
         draft.chmod(0o755)
         draft.rename(folder)
     except OSError as error:
-        raise RunError(f"{shown(str(folder))} cannot be written: {cut(str(error), 300)}") from error
+        raise RunError(f"{quote(str(folder))} cannot be written: {cut(str(error), 300)}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
@@ -131,11 +131,11 @@ def _public(name: str) -> str:
 def check_push(repository: str, reference: str, form: Form | None, workspace: Path | str | None = None) -> None:
     """Raise RunError for what cannot be pushed, or would be of no use to anybody else."""
     if not _REPOSITORY.fullmatch(repository):
-        raise RunError(f"--push: {shown(repository)} is no repository's name; write OWNER/NAME")
+        raise RunError(f"--push: {quote(repository)} is no repository's name; write OWNER/NAME")
     checkpoint = find_checkpoint(f"run:{reference}", workspace)
     if form != "merged" and is_adapter(checkpoint) and not _is_public(base := base_of(checkpoint)):
         raise RunError(
-            f"--push: the adapter's base is {shown(_public(base))} on this machine, which nobody else has; add "
+            f"--push: the adapter's base is {quote(_public(base))} on this machine, which nobody else has; add "
             "--merged FOLDER, which puts the adapter into it"
         )
 

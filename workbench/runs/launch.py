@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.config import ModelConfig, Origin, Section
-from workbench.errors import ConfigError, RunError, WorkbenchError, cut, shown
+from workbench.errors import ConfigError, RunError, WorkbenchError, cut, quote
 from workbench.files import sha256
 from workbench.models.find import is_adapter
 from workbench.places import default_workspace, is_of_run
@@ -105,7 +105,7 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, now: bool =
         run = RunDir.create(folder.resolve(), config, sources(config))
     except (OSError, ValueError, RuntimeError) as error:  # a full disk, no right to write, no such path
         raise RunError(
-            f"a run cannot be made in {shown(str(folder))}: {cut(str(error))}; choose another workspace"
+            f"a run cannot be made in {quote(str(folder))}: {cut(str(error))}; choose another workspace"
         ) from error
     spawn(run, module, now=now)
     return Run(run.path)

@@ -23,7 +23,7 @@ from workbench.schema.credit import (
     suffix_sums,
     token_spans,
 )
-from workbench.schema.numbers import counted, differ, is_varied, signed, two_places, whole_percent
+from workbench.schema.numbers import differ, is_varied, say_count, signed, two_places, whole_percent
 from workbench.schema.rollouts import (
     ASSISTANT,
     CLOSE,
@@ -39,7 +39,7 @@ from workbench.schema.rollouts import (
     answer_span,
     ends_in_thinking,
     prompt_text,
-    sampled_runs,
+    runs_of_policy,
     state_of,
 )
 from workbench.schema.scores import (
@@ -97,12 +97,12 @@ __all__ = [
     "WatchedRow",
     "WatchedText",
     "answer_span",
-    "counted",
     "differ",
     "ends_in_thinking",
     "is_varied",
     "prompt_text",
-    "sampled_runs",
+    "runs_of_policy",
+    "say_count",
     "signed",
     "state_of",
     "suffix_sums",

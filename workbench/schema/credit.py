@@ -68,7 +68,7 @@ class CreditPart:
         amounts = self.normalised[entries] * self.factor[entries]
         return np.where(np.isnan(self.normalised[entries]), 0.0, amounts)
 
-    def scored(self, i: int) -> npt.NDArray[np.bool_]:
+    def has_values(self, i: int) -> npt.NDArray[np.bool_]:
         return np.asarray(~np.isnan(self.normalised[self.offsets[i] : self.offsets[i + 1]]))
 
     def carried(self, i: int) -> Floats:
@@ -78,7 +78,7 @@ class CreditPart:
             return amounts
         sums = suffix_sums(amounts, self.gamma)
         if self.carry == "mean":
-            sums = sums / np.maximum(np.cumsum(self.scored(i)[::-1])[::-1], 1)
+            sums = sums / np.maximum(np.cumsum(self.has_values(i)[::-1])[::-1], 1)
         return np.asarray(sums)
 
     def laid_out(self, i: int, spans: Spans, length: int) -> Floats:
@@ -192,7 +192,7 @@ class Credit:
         return f"<Credit: {self.scored.counts}, scheme {self.scheme!r}{'' if self.spread else ', no spread'}>"
 
     @cached_property
-    def counted(self) -> tuple[bool, ...]:
+    def is_counted(self) -> tuple[bool, ...]:
         """Return whether the loss counts each rollout; all that is said, measured or drawn is of these alone.
 
         It leaves out truncated ones under ``mask_truncated_completions`` and exact copies under ``drop_duplicates``.
@@ -208,7 +208,7 @@ class Credit:
     @property
     def in_loss(self) -> ScoredGroup:
         """The counted rollouts alone, numbered anew."""
-        scored, kept = self.scored, self.counted
+        scored, kept = self.scored, self.is_counted
         return replace(
             scored,
             group=replace(scored.group, rollouts=tuple(compress(scored.group.rollouts, kept))),
@@ -217,14 +217,14 @@ class Credit:
         )
 
     @property
-    def counted_rows(self) -> npt.NDArray[np.float32]:
+    def loss_rows(self) -> npt.NDArray[np.float32]:
         """The advantages with 0 where the loss does not count the rollout, (G, T_max) float32."""
-        return self.advantages * np.array(self.counted, dtype=np.float32)[:, None]
+        return self.advantages * np.array(self.is_counted, dtype=np.float32)[:, None]
 
     @property
     def spread(self) -> bool:
         """Return whether a counted rollout has an advantage: a group without spread cannot teach anything."""
-        return bool(self.counted_rows.any())
+        return bool(self.loss_rows.any())
 
     @cached_property
     def gate_reason(self) -> str:
@@ -250,17 +250,14 @@ class Credit:
         reach the advantages.
         """
         counted = self.in_loss
-        verdicts = {*compress(answers_right or self.scored.answers_right or (), self.counted)}
+        verdicts = {*compress(answers_right or self.scored.answers_right or (), self.is_counted)}
         pushing = {part.kind for part in self.parts if np.nan_to_num(part.normalised * part.factor).any()}
         of_steps = any(reward.kind == "step" and reward.weight for reward in counted.rewards)
-        if not self.spread or verdicts not in ({True}, {False}) or pushing & {"step", "sum", "mean"}:
+        by_steps = {"step", "sum", "mean", *(("return", "delta") if of_steps else ())}
+        if not self.spread or verdicts not in ({True}, {False}) or pushing & by_steps:
             return []
-        if of_steps and pushing & {"return", "delta"}:
-            return []
-        outcomes = [reward for reward in counted.rewards if reward.kind == "outcome"]
-        if any(reward.name in JUDGES and is_varied(counted.scores(reward)) for reward in outcomes):
-            return []
-        return [reward.name for reward in outcomes if reward.weight and is_varied(counted.scores(reward))]
+        varied = [r for r in counted.rewards if r.kind == "outcome" and is_varied(counted.scores(r))]
+        return [r.name for r in varied if r.weight] if not any(r.name in JUDGES for r in varied) else []
 
     @cached_property
     def pushes(self) -> tuple[list[float], list[list[float]]]:
@@ -268,7 +265,7 @@ class Credit:
 
         0 for what barely moves (``EVEN``), or what the loss does not count.
         """
-        rows = self.counted_rows.astype(np.float64)  # 0 on padding
+        rows = self.loss_rows.astype(np.float64)  # 0 on padding
         answers = rows.sum(axis=1).tolist()
         steps = [
             [float(row[first : last + 1].sum()) for first, last in scored.spans]
@@ -301,7 +298,7 @@ class Credit:
         ]
         of_steps = enumerate(self.scored.steps_right or ())
         known += [(i, k, right, steps[i][k]) for i, row in of_steps for k, right in enumerate(row)]
-        return [Judged(i, k, right, push) for i, k, right, push in known if right is not None and self.counted[i]]
+        return [Judged(i, k, right, push) for i, k, right, push in known if right is not None and self.is_counted[i]]
 
     def facts(self) -> dict[str, Any]:
         """Return what concerns the whole group, as plain values."""
@@ -376,33 +373,27 @@ class Credit:
         for part in self.parts if self.scored.group.rollouts[rollout].is_sampled(token) else ():
             spans = self.spans(part, rollout)
             units = _units_of(part, spans, token)
-            if units:
-                carried = part.carried(rollout)
-                total += float(carried[units[0]])
-                if part.unit == "token" and part.carry == "suffix":
-                    # S_k = sum of a_j gamma^(j - k) over j < n, plus gamma^(n - k) S_n
-                    offset, listed = int(part.offsets[rollout]), units if at_most is None else units[:at_most]
-                    for j, k in enumerate(listed):
-                        at, factor = offset + k, part.gamma**j * float(part.factor[offset + k])
-                        raw, normalised, std = (float(row[at]) for row in (part.raw, part.normalised, part.std))
-                        known = None if np.isnan(std) else std
-                        terms.append(_bare_term("delta", raw, known, normalised, factor, spans[k][0]))
-                    if len(listed) < len(units):
-                        k = units[len(listed)]
-                        rest, factor = float(carried[k]), part.gamma ** len(listed)
-                        terms.append(_bare_term("later", rest, None, rest, factor, spans[k][0]))
-                else:
-                    terms += self._terms(part, rollout, units, token if part.kind in ("token", "importance") else None)
+            if not units:
+                continue
+            carried = part.carried(rollout)
+            total += float(carried[units[0]])
+            # S_k = sum of a_j gamma^(j - k) over j < n, plus gamma^(n - k) S_n
+            one_by_one = units[:at_most] if part.unit == "token" else units
+            terms += self._terms(part, rollout, one_by_one, spans)
+            if later := units[len(one_by_one) :]:
+                rest, factor, first = float(carried[later[0]]), part.gamma ** len(one_by_one), spans[later[0]][0]
+                terms.append(Term("later", None, {}, {}, None, rest, None, None, rest, factor, rest * factor, first))
         advantage = self.advantages[rollout, token]
         return Explanation(rollout, token, tuple(terms), total, advantage, self.options.get("clip"))
 
-    def _terms(self, part: CreditPart, rollout: int, steps: range, token: int | None) -> list[Term]:
-        """The scored terms; ``steps`` are indices into what the completion has of the part, whatever its unit."""
+    def _terms(self, part: CreditPart, rollout: int, steps: range, spans: Spans) -> list[Term]:
+        """Return the scored terms; ``steps`` are indices into what the completion has of the part, of any unit."""
         scored = self.scored.scored[rollout]
-        known = part.scored(rollout)
+        known = part.has_values(rollout)
         share = 1.0 / max(int(known[steps.start :].sum()), 1) if part.carry == "mean" else 1.0
         kind = "outcome" if part.kind in ("outcome", "return") else "step"
-        weights = {reward.name: reward.weight for reward in self.scored.rewards if reward.kind == kind}
+        is_of_token = part.kind in ("token", "importance", "delta")
+        weights = {r.name: r.weight for r in self.scored.rewards if r.kind == kind and part.kind != "delta"}
         terms = []
         for j, k in enumerate(steps):
             if not known[k]:
@@ -425,23 +416,18 @@ class Credit:
                     step=step,
                     scores=scores,
                     weights=weights,
-                    reward=None if part.kind in ("centre", "token", "importance") else reward,
+                    reward=None if is_of_token or part.kind == "centre" else reward,
                     raw=float(part.raw[at]),
                     mean=mean,
                     std=std,
                     normalised=float(part.normalised[at]),
                     factor=factor,
                     value=float(part.normalised[at]) * factor,
-                    token=token,
+                    token=spans[k][0] if is_of_token else None,
                     centre=part.centre,
                 )
             )
         return terms
-
-
-def _bare_term(source: PartKind, raw: float, std: float | None, normalised: float, factor: float, token: int) -> Term:
-    """A term that carries no one reward."""
-    return Term(source, None, {}, {}, None, raw, None, std, normalised, factor, normalised * factor, token=token)
 
 
 def _units_of(part: CreditPart, spans: Spans, token: int) -> range:

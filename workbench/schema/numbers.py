@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-def counted(number: int, noun: str) -> str:
+def say_count(number: int, noun: str) -> str:
     """A number of things: "1 group", "1,500 groups"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from workbench.schema.numbers import counted
+from workbench.schema.numbers import say_count
 
 OPEN, CLOSE = "<think>", "</think>"
 
@@ -75,7 +75,7 @@ class Turn:
         return cls(**{part.name: data[part.name] for part in fields(cls) if part.name in data})
 
 
-def sampled_runs(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
+def runs_of_policy(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The (first, last) tokens of each run of tokens that the policy sampled."""
     for sampled, run in groupby(range(len(mask)), key=lambda token: bool(mask[token])):
         if sampled:
@@ -163,7 +163,7 @@ class Rollout:
         return not self.finished and self.stop is None
 
     @property
-    def sampled_length(self) -> int:
+    def policy_length(self) -> int:
         """Number of tokens that the policy sampled."""
         return len(self) if self.mask is None else sum(self.mask)
 
@@ -187,7 +187,7 @@ class Rollout:
             return [(turn.start, turn.end - 1) for turn in self.turns if turn.is_sampled and turn.end > turn.start]
         if self.mask is None:
             return [(0, len(self) - 1)] if self.token_ids else []
-        return list(sampled_runs(self.mask))
+        return list(runs_of_policy(self.mask))
 
     @property
     def is_episode(self) -> bool:
@@ -277,7 +277,7 @@ class Group:
         return len(self.rollouts)
 
     def __repr__(self) -> str:
-        rollouts, tokens = counted(len(self), "rollout"), counted(sum(map(len, self.rollouts)), "token")
+        rollouts, tokens = say_count(len(self), "rollout"), say_count(sum(map(len, self.rollouts)), "token")
         return f"<Group: {rollouts}, {tokens}{f', of {self.policy}' * bool(self.policy)}>"
 
     def raw_logprobs(self, i: int) -> tuple[float, ...] | None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Literal
 
-from workbench.schema.numbers import counted
+from workbench.schema.numbers import say_count
 from workbench.schema.rollouts import Group, Rollout, Step
 
 EXTRACTED = "extracted_answer"
@@ -162,7 +162,7 @@ class ScoredGroup:
     def counts(self) -> str:
         """Return how many rollouts and steps it has, in words."""
         steps = sum(len(step_scores.steps) for step_scores in self.scored)
-        return f"{counted(len(self.group), 'rollout')}, {counted(steps, 'step')}"
+        return f"{say_count(len(self.group), 'rollout')}, {say_count(steps, 'step')}"
 
     def judge(self, kind: RewardKind) -> str | None:
         """Return the name of the reward that says which steps or which answers are right (score 1) and wrong.

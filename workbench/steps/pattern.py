@@ -16,7 +16,7 @@ import regex as rx
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from workbench.errors import PatternError, PatternSyntaxError, shown
+from workbench.errors import PatternError, PatternSyntaxError, quote
 
 PatternKind = Literal["starts", "ends", "is", "turns", "surprise", "entropy", "tokens"]
 NUMBERS: Mapping[str, str] = {
@@ -80,7 +80,7 @@ class StepPattern:
         fits = {"surprise": 0 < number < 1, "entropy": number > 0, "tokens": not counts}[self.kind]
         if not fits or len(counts) > 1 or count < 1 or count != int(count):
             raise PatternError(
-                f"a step pattern of kind {self.kind!r} is {NUMBERS[self.kind]}; it is {shown(self.regex)}"
+                f"a step pattern of kind {self.kind!r} is {NUMBERS[self.kind]}; it is {quote(self.regex)}"
             )
         return number, int(count)
 
@@ -106,7 +106,7 @@ def _compiled(source: str) -> rx.Pattern[str]:
     size = len(source.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         raise PatternError(f"the step pattern is {size:,} bytes; the limit is {MAX_BYTES:,}")
-    if (repeated := _written_out(source)) > MAX_REPEATED:
+    if (repeated := _expanded_size(source)) > MAX_REPEATED:
         raise PatternError(
             f"the step pattern comes to {repeated:,} characters with its repetitions written out; the limit is "
             f"{MAX_REPEATED:,}: repeat less often, or with + for a large count"
@@ -127,7 +127,7 @@ def _compiled(source: str) -> rx.Pattern[str]:
 _PART = rx.compile(r"(?s)\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{(?P<least>\d{1,10})\d*,?\d*\}|.")
 
 
-def _written_out(source: str) -> int:
+def _expanded_size(source: str) -> int:
     """Return how many characters and sets a pattern has when each is written as often as it must match, or more."""
     total, last, opened = 0, 0, list[int]()
     for part in _PART.finditer(source):

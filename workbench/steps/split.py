@@ -340,7 +340,7 @@ def split_by_tokens(rollout: Rollout, pattern: StepPattern, span: tuple[int, int
 def _cuts(rollout: Rollout, pattern: StepPattern, tokens: range) -> Iterator[int]:
     """Yield the tokens that a step begins with."""
 
-    def known(values: Sequence[float] | None, what: str) -> Sequence[float]:
+    def require(values: Sequence[float] | None, what: str) -> Sequence[float]:
         if values is None:
             raise PatternError(
                 f"the step pattern of kind {pattern.kind!r} needs the {what} of a completion's tokens and they are not "
@@ -352,11 +352,11 @@ def _cuts(rollout: Rollout, pattern: StepPattern, tokens: range) -> Iterator[int
     if pattern.kind == "tokens":
         yield from tokens[count::count]
     elif pattern.kind == "surprise":
-        logprobs = known(rollout.logprobs, "log-probabilities")
+        logprobs = require(rollout.logprobs, "log-probabilities")
         unlikely = [t for t in tokens if rollout.is_sampled(t) and math.exp(logprobs[t]) < number]
         yield from unlikely[::count]
     else:
-        entropies, last = known(rollout.entropies, "entropies"), tokens.start
+        entropies, last = require(rollout.entropies, "entropies"), tokens.start
         for t in tokens:
             if rollout.is_sampled(t) and entropies[t] >= number and t - last >= count:
                 yield t

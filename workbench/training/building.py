@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from workbench.assets import EMBEDDED
 from workbench.config import OTHER_NAMES, MethodSection, PolicySection, SamplingConfig, SharedConfig
 from workbench.data import Task, load_task, prompted
-from workbench.errors import ConfigError, did_you_mean, shown
+from workbench.errors import ConfigError, did_you_mean, quote
 from workbench.models.find import check_language_model
 from workbench.models.weights import check_memory, pick_device
 from workbench.policies.belief import policy_reward
@@ -215,11 +215,11 @@ def _trl_fields(method: MethodSection, own: Mapping[str, Any]) -> dict[str, Any]
         if name in OTHER_NAMES or (name in own and name not in _OVERRIDABLE):
             raise ConfigError(f"{where}: a field of the run sets this: {OTHER_NAMES.get(name, name)}")
         if name not in kinds or name.startswith("_"):
-            raise ConfigError(f"method.trl: {of.__name__} has no field {shown(name)}{did_you_mean(name, kinds)}")
+            raise ConfigError(f"method.trl: {of.__name__} has no field {quote(name)}{did_you_mean(name, kinds)}")
         try:
             read[name] = TypeAdapter(kinds[name], config={"arbitrary_types_allowed": True}).validate_python(value)
         except ValidationError as error:
-            raise ConfigError(f"{where}: {error.errors()[0]['msg']} (got {shown(value)})") from error
+            raise ConfigError(f"{where}: {error.errors()[0]['msg']} (got {quote(value)})") from error
     return read
 
 

@@ -256,7 +256,7 @@ class ProcessGRPOTrainer(Resumable, DynamicSampling, LossOfTrainedRows):
         lengths are of sampled tokens.
         """
         self._truncated = [not row.finished and row.stop is None for row in rows]
-        here = torch.tensor([(row.sampled_length, cut) for row, cut in zip(rows, self._truncated, strict=True)])
+        here = torch.tensor([(row.policy_length, cut) for row, cut in zip(rows, self._truncated, strict=True)])
         lengths, truncated = self.accelerator.gather(here.to(self.accelerator.device)).unbind(1)  # (B_all,) each
         terminated = lengths[truncated == 0].float()
         terminated = terminated if len(terminated) else lengths.new_zeros(1).float()
@@ -463,7 +463,7 @@ class ProcessGRPOTrainer(Resumable, DynamicSampling, LossOfTrainedRows):
         credits = self._credit(share, output)
         output["advantages"] = self._advantages(credits, output["completion_ids"])
         if self.credit.drop_duplicates:
-            copies = [not is_counted for credit in credits for is_counted in credit.counted]
+            copies = [not is_counted for credit in credits for is_counted in credit.is_counted]
             self._leave_out(output, "tool_mask", self._of_rank(copies, len(output["completion_ids"])))
         self._log_generation(credits)
         batch = len(output["completion_ids"])

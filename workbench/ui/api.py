@@ -21,7 +21,7 @@ from workbench import credit as credits
 from workbench.config import Section
 from workbench.data import group_of
 from workbench.data.conversations import is_conversation
-from workbench.errors import ConfigError, RewardError, did_you_mean, redact_known, shown
+from workbench.errors import ConfigError, RewardError, did_you_mean, quote, redact_known
 from workbench.rewards import BUILTINS, RewardConfig, score_group
 from workbench.runs import list_runs, open_run
 from workbench.schema import Example, Group, Prompt
@@ -150,7 +150,7 @@ class Api:
         if unknown := [name for name in rewards if not isinstance(name, str) or name not in BUILTINS]:
             guess = did_you_mean(unknown[0], BUILTINS)
             raise RewardError(
-                f"there is no built-in reward {shown(unknown[0])}{guess}; take some of {', '.join(BUILTINS)}"
+                f"there is no built-in reward {quote(unknown[0])}{guess}; take some of {', '.join(BUILTINS)}"
             )
         known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
         pattern = RunConfig.parse({"method": {"pattern": {"regex": regex, "kind": kind}}}).sampled.pattern
@@ -225,7 +225,7 @@ def _prompt(prompt: Any) -> Prompt:
         return parse_prompt(prompt)
     if not is_conversation(prompt):
         raise ConfigError(
-            f"prompt is {shown(prompt)}; give text, or a list of messages, each with the texts 'role' and 'content'"
+            f"prompt is {quote(prompt)}; give text, or a list of messages, each with the texts 'role' and 'content'"
         )
     return [{"role": message["role"], "content": message["content"]} for message in prompt]
 
@@ -242,7 +242,7 @@ def _check_size(lengths: Sequence[int]) -> None:
 
 def _check(name: str, value: Any, kind: type, wanted: str) -> None:
     if not isinstance(value, kind):
-        raise ConfigError(f"{name} is {shown(value)}; give {wanted}")
+        raise ConfigError(f"{name} is {quote(value)}; give {wanted}")
 
 
 def _group(data: dict[str, Any]) -> Group:

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from workbench.assets import EMBEDDED
 from workbench.config import EnvironmentSection, JudgeConfig, SamplingConfig
 from workbench.data import TASKS
-from workbench.errors import ConfigError, PolicyError, RewardError, RunError, shown
+from workbench.errors import ConfigError, PolicyError, RewardError, RunError, quote
 from workbench.places import RUN, SHIPPED_ONLY, is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.policies.step_values import StepValues
@@ -101,13 +101,13 @@ def allowed(config: RunConfig) -> None:
         is_direct = path.count(".") == 1 and path.startswith(("method.", "optimiser."))
         by_kind = is_direct and isinstance(value, bool | float | str | None)
         if not by_kind and path not in MOST and not path.startswith(FREE) and value != usual.get(path):
-            _refuse(path, value, f"it stays {shown(usual.get(path))}")
+            _refuse(path, value, f"it stays {quote(usual.get(path))}")
     if (rows := config.method.rows_per_step) > 64:
         _refuse("the rows of a step", rows, "at most 64")
 
 
 def _refuse(field: str, value: Any, instead: str) -> None:
-    raise ConfigError(f"{field}: a public page does not take {shown(value)} ({instead}); {REMEDY}")
+    raise ConfigError(f"{field}: a public page does not take {quote(value)} ({instead}); {REMEDY}")
 
 
 # ── where something is sampled, scored, read or started ──────────────────────────────────────────────────────────────
@@ -126,7 +126,7 @@ class PublicServices(Services):
     def path_of(self, name: str) -> str:
         """As in ``Services``. Raises PolicyError for a model that neither came along nor is a run's."""
         if name not in EMBEDDED and not is_of_run(name):
-            raise PolicyError(f"a public page loads no model but its own and its runs', not {shown(name)}; {REMEDY}")
+            raise PolicyError(f"a public page loads no model but its own and its runs', not {quote(name)}; {REMEDY}")
         return super().path_of(name)
 
     def start(self, config: RunConfig) -> Run:

@@ -19,7 +19,7 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.schema.rollouts", "Example"): "example",
     ("workbench.schema.rollouts", "Rollout"): "rollout",
     ("workbench.schema.rollouts", "Group"): "group",
-    ("workbench.schema.scores", "ScoredGroup"): "scored",
+    ("workbench.schema.scores", "ScoredGroup"): "step_scores",
     ("workbench.schema.credit", "Credit"): "credit",
     ("workbench.schema.credit", "Explanation"): "explanation",
     ("workbench.schema.scores", "WatchedRow"): "watched_row",

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.views.panels import GROUPS, LARGE, PANELS, Panel, expanded, panels_of
+from workbench.views.panels import GROUPS, LARGE, PANELS, Panel, panels_with
 from workbench.views.wording import FIRST, course, quantity
 
 if TYPE_CHECKING:
+    import pandas as pd
     from plotly.graph_objects import Figure
 
 POINTS = 1_000
@@ -46,7 +47,6 @@ MARKED = 60
 
 Columns = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 """By metric: the steps at which it was logged (ascending) and its finite values there."""
-Numbers = NDArray[np.float64]
 
 
 class TracePayload(TypedDict):
@@ -116,6 +116,12 @@ class Line:
     metric: str | None = None
     faint: bool = False
 
+    @classmethod
+    def of_band(cls, label: str, drawn: pd.DataFrame, **look: Any) -> Line:
+        """Return the mean with the lowest and highest around it."""
+        mean, low, high = (drawn[name].tolist() for name in ("mean", "low", "high"))
+        return cls(label, drawn.index.tolist(), mean, low, high, **look)
+
     @property
     def is_sparse(self) -> bool:
         """Return whether it was measured only now and then, if its places are training steps."""
@@ -170,19 +176,6 @@ class Chart:
             "dashes": list(self.dashes),
             "traces": [line.payload(place, self.x_label == "step") for place, line in enumerate(self.lines)],
         }
-
-    def columns(self) -> list[tuple[str, dict[float, float]]]:
-        """Return what a table of it holds: each line's values by x, and the ends of its band."""
-        parts = [
-            (name, line.x, values)
-            for line in self.lines
-            for name, values in (
-                (line.metric or line.label, line.y),
-                (f"{line.label}, lowest", line.low),
-                (f"{line.label}, highest", line.high),
-            )
-        ]
-        return [(name, dict(zip(x, values, strict=True))) for name, x, values in parts if values is not None]
 
     def __str__(self) -> str:
         ends = []
@@ -278,11 +271,8 @@ def run_charts(
     accuracy has a band (``wilson``) and what it was before training as a line. ``groups`` are the titles of those whose
     charts are wanted beside the large ones; all by default.
     """
-    panels = [expanded(panel, columns) for panel in panels_of(metrics) if not keys or panel.key in keys]
     charts = []
-    for n, panel in enumerate(
-        panel for panel in panels if any(len(columns.get(m.name, ((),))[0]) for m in panel.metrics)
-    ):
+    for n, panel in enumerate(panel for panel in panels_with(columns, metrics) if not keys or panel.key in keys):
         group = "" if n < LARGE else panel.group
         if groups is not None and group and group not in groups:
             continue
@@ -298,22 +288,23 @@ def run_charts(
                 lines.append(Line("before training", ends, [line.y[0]] * 2, style=BASELINE, dash=2))
             else:
                 lines += [line] if line.is_sparse else smoothed(line, smoothing)  # far apart, an average lags
-        charts.append(_chart(panel, lines, "step", group=group, named=panel.named))
+        charts.append(_chart(panel, lines, "step", group=group, named=panel.has_names))
     return charts
 
 
 def folds(columns: Columns, metrics: Iterable[str], alarmed: Collection[str] = ()) -> list[FoldPayload]:
     """The groups of a run's charts that are folded away, each with what its numbers say; ``alarmed`` are metrics that
     an alarm is about."""
-    panels = [expanded(panel, columns) for panel in panels_of(metrics)]
-    there = [panel for panel in panels if any(len(columns.get(m.name, ((),))[0]) for m in panel.metrics)]
     found: list[FoldPayload] = []
+    folded, shares = (
+        panels_with(columns, metrics)[LARGE:],
+        {m.name for panel in PANELS if panel.share for m in panel.metrics},
+    )
     for group in GROUPS:
-        drawn = [m for panel in there[LARGE:] if panel.group == group.title for m in panel.metrics if m.name in columns]
+        drawn = [m for panel in folded if panel.group == group.title for m in panel.metrics if m.name in columns]
         told = [(name, said) for name, said in group.told if name in columns] or [(m.name, m.label) for m in drawn]
         if not drawn:
             continue
-        shares = {metric.name for panel in PANELS if panel.share for metric in panel.metrics}
         texts = [
             course(said, values, share=name in shares) or f"{said} {quantity(fmean(values[-FIRST:]), name in shares)}"
             for name, said in told[:MOST_TOLD]
@@ -385,77 +376,54 @@ class Seeds:
     runs: Sequence[tuple[str, Columns]]
 
 
-@dataclass(frozen=True)
-class Band:
-    """A metric over the runs of one configuration, all arrays (N,): N steps, mean, lowest and highest."""
+def band(
+    runs: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = POINTS, *, carry_on: bool = False
+) -> pd.DataFrame:
+    """Return "mean", "low" and "high" over runs, each given as (steps, values), by step.
 
-    steps: Numbers
-    mean: Numbers
-    low: Numbers
-    high: Numbers
-
-
-def band(runs: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = POINTS) -> Band:
-    """Mean and extremes over runs, each given as (steps, values); a step that some runs lack is of those that have it.
-
-    With more than ``points`` distinct steps, neighbours are put together and stand at the last one of them.
+    A step that some runs lack is of those that have it, unless they ``carry_on`` with the value they had last. With
+    more than ``points`` distinct steps, neighbours are put together and stand at the last one of them.
     """
-    arrays = [(np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)) for steps, values in runs]
-    steps = np.unique(np.concatenate([steps for steps, _ in arrays])) if arrays else np.array([])
-    last = (
-        steps[[part[-1] for part in np.array_split(np.arange(len(steps)), min(points, len(steps)))]]
-        if len(steps)
-        else steps
-    )
-    each = np.full((len(arrays), len(last)), np.nan)
-    for row, (run_steps, values) in enumerate(arrays):
-        place = np.searchsorted(last, run_steps)
-        rows = np.bincount(place, minlength=len(last))
-        sums = np.bincount(place, weights=values, minlength=len(last))
-        each[row, rows > 0] = sums[rows > 0] / rows[rows > 0]
-    there = ~np.isnan(each)
-    count = there.sum(axis=0)
-    mean = np.where(there, each, 0.0).sum(axis=0) / np.maximum(count, 1)
-    low, high = (
-        np.where(there, each, np.inf).min(axis=0, initial=np.inf),
-        np.where(there, each, -np.inf).max(axis=0, initial=-np.inf),
-    )
-    return Band(last, mean, low, high)
+    import pandas as pd
+
+    table = pd.concat([_series(*run) for run in runs], axis=1).sort_index()
+    if carry_on:
+        table = table.ffill()
+    if len(table) > points:
+        last = table.index[[part[-1] for part in np.array_split(np.arange(len(table)), points)]]
+        table = table.groupby(last[last.searchsorted(table.index)]).mean()
+    return pd.DataFrame({"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)})
+
+
+def _series(x: Sequence[float], y: Sequence[float]) -> pd.Series[float]:
+    """Return y by x, x ascending and each once: equal places have the mean."""
+    import pandas as pd
+
+    return pd.Series(np.asarray(y, dtype=np.float64)).groupby(np.asarray(x, dtype=np.float64)).mean()
 
 
 def over(runs: Sequence[tuple[str, Columns]], axis: str) -> list[tuple[str, Columns]]:
-    """The runs' columns over the metric ``axis`` in place of steps; what has no value of it at its step is left out.
+    """Return the runs' columns over the metric ``axis`` in place of steps; what has no value of it is left out.
 
     Where there are several runs, each is read off at the others' places, too, between its first and last value, as no
     two runs log the same time.
     """
-    moved = [(name, {metric: _moved(columns, metric, axis) for metric in columns}) for name, columns in runs]
-    if len(runs) < 2:
-        return [(name, {metric: (x.tolist(), y.tolist()) for metric, (x, y) in of.items()}) for name, of in moved]
-    places = {
-        metric: np.unique(np.concatenate([of[metric][0] for _, of in moved if metric in of]))
-        for metric in dict.fromkeys(metric for _, of in moved for metric in of)
-    }
+    moved: list[dict[str, pd.Series[float]]] = []
+    for _, columns in runs:
+        places = dict(zip(*columns.get(axis, ((), ())), strict=True))
+        moved.append({})
+        for metric, column in columns.items():
+            pairs = [(places[step], value) for step, value in zip(*column, strict=True) if step in places]
+            moved[-1][metric] = _series([x for x, _ in pairs], [y for _, y in pairs])
     aligned: list[tuple[str, Columns]] = []
-    for name, of in moved:
-        columns: dict[str, tuple[list[float], list[float]]] = {}
-        for metric, (x, y) in of.items():
-            if len(x):
-                within = places[metric][(places[metric] >= x[0]) & (places[metric] <= x[-1])]
-                columns[metric] = within.tolist(), np.interp(within, x, y).tolist()
-            else:
-                columns[metric] = [], []
+    for (name, _), of_run in zip(runs, moved, strict=True):
+        columns = {}
+        for metric, y in of_run.items():
+            at = np.unique(np.concatenate([one[metric].index for one in moved if metric in one]))
+            within = at[(at >= y.index.min()) & (at <= y.index.max())]
+            columns[metric] = within.tolist(), np.interp(within, y.index, y).tolist() if len(y) else []
         aligned.append((name, columns))
     return aligned
-
-
-def _moved(columns: Columns, metric: str, axis: str) -> tuple[Numbers, Numbers]:
-    """(x, y), x ascending and each once: equal places have the mean."""
-    at = dict(zip(*columns[axis], strict=True)) if axis in columns else {}
-    pairs = [(at[step], value) for step, value in zip(*columns[metric], strict=True) if step in at]
-    x, place = np.unique(np.array([x for x, _ in pairs], dtype=np.float64), return_inverse=True)
-    sums = np.bincount(place, weights=np.array([y for _, y in pairs], dtype=np.float64), minlength=len(x))
-    return x, sums / np.maximum(np.bincount(place, minlength=len(x)), 1)
 
 
 def overlay_charts(
@@ -476,7 +444,7 @@ def overlay_charts(
     runs = [columns for seeds in configurations for _, columns in seeds.runs]
     logged = dict.fromkeys(name for columns in runs for name, (steps, _) in columns.items() if len(steps))
     charts: list[Chart] = []
-    for panel in (expanded(panel, logged) for panel in panels_of(metrics)):
+    for panel in panels_with(logged, metrics):
         there = [place for place, metric in enumerate(panel.metrics) if metric.name in logged]
         lines = [
             smooth
@@ -485,11 +453,10 @@ def overlay_charts(
             for line in _seeds_lines(panel, place, seeds, number, off, each, banded=place == there[0])
             for smooth in ([line] if line.faint else smoothed(line, smoothing))
         ]
-        if there:
-            several = len(panel.metrics) > 1
-            dashes = tuple((panel.metrics[n].label, panel.first_style + n) for n in there) if several else ()
-            group = "" if len(charts) < LARGE else panel.group
-            charts.append(_chart(panel, lines, x, group=group, named=True, dashes=dashes))
+        several = len(panel.metrics) > 1
+        dashes = tuple((panel.metrics[n].label, panel.first_style + n) for n in there) if several else ()
+        group = "" if len(charts) < LARGE else panel.group
+        charts.append(_chart(panel, lines, x, group=group, named=True, dashes=dashes))
     return charts
 
 
@@ -505,7 +472,6 @@ def _seeds_lines(
     shown = [(run, columns) for run, columns in runs if run not in off]
     if not several or len(shown) < len(runs):
         return [Line(run if several else name, *columns, **look) for run, columns in shown]
-    drawn = band([columns for _, columns in runs])
-    mean, low, high = drawn.mean.tolist(), drawn.low.tolist(), drawn.high.tolist()
-    line = Line(f"{name}, mean", drawn.steps.tolist(), mean, low if banded else None, high if banded else None, **look)
+    line = Line.of_band(f"{name}, mean", band([columns for _, columns in runs]), **look)
+    line = line if banded else replace(line, low=None, high=None)
     return [*(Line(run, *columns, **look, faint=True) for run, columns in runs if each), line]

@@ -26,7 +26,7 @@ from workbench.schema import (
     ScoredGroup,
     StepScores,
     WatchedRow,
-    counted,
+    say_count,
     signed,
 )
 from workbench.steps.split import Steps
@@ -77,7 +77,7 @@ def group(value: Group) -> Parts:
     shown = [(members, value.rollouts[members[0]]) for members in value.distinct]
     distinct = "" if len(shown) == len(value) else f", {len(shown)} distinct,"
     head = (
-        Title(f"{counted(len(value), 'rollout')}{distinct} of {value.policy or 'a file'}"),
+        Title(f"{say_count(len(value), 'rollout')}{distinct} of {value.policy or 'a file'}"),
         ", ".join(f"{name} {setting}" for name, setting in value.sampling.items() if setting is not None),
     )
     return (
@@ -87,21 +87,15 @@ def group(value: Group) -> Parts:
     )
 
 
-def scored(value: ScoredGroup) -> Parts:
+def step_scores(value: ScoredGroup) -> Parts:
     """Return each rollout's steps with every function's score, coloured by the step's reward."""
     names = [reward.name for reward in value.rewards if reward.kind == "step"]
     sections = []
     for members in _alike(value):
-        i, scores = members[0], value.scored[members[0]]
-        rows = [
-            (
-                k,
-                *(step["scores"][name] for name in names),
-                step["reward"],
-                Cell(step["text"], "text", shade=step["reward"]),
-            )
-            for k, step in enumerate(value.rows(i), 1)
-        ]
+        scores, rows = value.scored[members[0]], []
+        for k, step in enumerate(value.rows(members[0]), 1):
+            shaded = Cell(step["text"], "text", shade=step["reward"])
+            rows.append((k, *(step["scores"][name] for name in names), step["reward"], shaded))
         outcomes = ", ".join(f"{name} {number(score, 2)}" for name, score in scores.outcome_scores.items())
         table = Table(("k", *names, "reward", "step"), rows)
         sections.append(Section(f"rollout {_numbered(members)}{_outcome(scores)}", (outcomes, table)))
@@ -124,7 +118,7 @@ def credit(value: Credit) -> Parts:
         rollout, scores = value.scored.group.rollouts[i], value.scored.scored[i]
         rows = [(str(k), *(step[name] for name in numbers), step["text"]) for k, step in enumerate(value.rows(i), 1)]
         matched = "" if scores.matched else ", over 1,000 steps, unsplit" if scores.unsplit else ", no match"
-        once = "" if all(value.counted[member] for member in members) else ", not counted"
+        once = "" if all(value.is_counted[member] for member in members) else ", not counted"
         title = f"rollout {_numbered(members)}: {_length(rollout, _outcome(scores) + matched)}{once}"
         parts.append(Section(title, (Table(("k", *numbers, "step"), rows),)))
     return (Drawing(heatmap(value)._repr_html_, tuple(parts)),)
@@ -151,23 +145,12 @@ def explanation(value: Explanation) -> Parts:
 
 
 def watched_row(value: WatchedRow) -> Parts:
-    """Return the heatmap, before and now; in a terminal, the numbers of each text and of its steps."""
-    before, measure = value.before or value, value.measures[0]
-    parts: list[Part] = [Text(value.prompt), _numbers(value.numbers, before.numbers)]
-    for text, first in zip(value.texts, before.texts, strict=True):
-        labelled = any(label is not None for label in text.scored.rewards)
-        rows = []
-        for k, step in enumerate(text.scored.rows(text.rollout.text), 1):
-            numbers = []  # a step's is the sum or the mean of its tokens'
-            for one in (first, text):
-                start, last = one.scored.spans[k - 1]
-                values = one.values[measure.key][start : last + 1]
-                numbers.append(sum(values) / (1 if measure.additive else len(values)))
-            rows.append((str(k), *[step["reward"]] * labelled, *numbers, step["text"]))
-        headers = ("k", *["label"] * labelled, f"step {before.step}", f"step {value.step}", "step")
-        title = f"{text.name}, {measure.short}"
-        parts.append(Section(title, (_numbers(text.numbers, first.numbers), Table(headers, rows))))
-    return (Drawing(heatmap(value)._repr_html_, tuple(parts)),)
+    """Return the heatmap, before and now; in a terminal, the numbers of the row and of each text."""
+    before = value.before or value
+    texts = zip(value.texts, before.texts, strict=True)
+    numbers = [f"{text.name}: {_numbers(text.numbers, first.numbers)}" for text, first in texts]
+    words: Parts = (Text(value.prompt), _numbers(value.numbers, before.numbers), *numbers)
+    return (Drawing(heatmap(value)._repr_html_, words),)
 
 
 def _numbers(now: Mapping[str, float], before: Mapping[str, float]) -> str:
@@ -188,8 +171,8 @@ def comparison(value: Comparison) -> Parts:
 
 def probes(value: ProbeReport) -> Parts:
     about = (
-        f"Largest gain of advantage over {counted(value.rollouts, 'rollout')}, for an edit that adds no content. Star: "
-        f"the scheme pays for it, by over {value.threshold:g} of the group's spread in some rollout. Rewards: "
+        f"Largest gain of advantage over {say_count(value.rollouts, 'rollout')}, for an edit that adds no content. "
+        f"Star: the scheme pays for it, by over {value.threshold:g} of the group's spread in some rollout. Rewards: "
         f"{', '.join(value.rewards)}."
     )
     rows = [(edit, *map(_gain, row.values())) for edit, row in value.results.items()]
@@ -213,7 +196,7 @@ def clinic(value: ClinicReport) -> Parts:
     parts: list[Part] = [value.headline]
     for report in value.rewards:
         where = f", in the forms {', '.join(report.forms)}" if report.forms else ""
-        parts.append(f"{report.name} looks at {LOOKS[report.looks_at]}{where}; {counted(report.tried, 'row')} fit")
+        parts.append(f"{report.name} looks at {LOOKS[report.looks_at]}{where}; {say_count(report.tried, 'row')} fit")
         parts += [findings(report.findings)] if report.findings else []
     parts += ["all together", findings(value.together)] if value.together else []
     boards = [report.scores for report in value.rewards]
@@ -345,7 +328,7 @@ def _numbered(members: Sequence[int]) -> str:
 
 
 def _length(rollout: Rollout, more: str = "") -> str:
-    return f"{counted(len(rollout), 'token')}{more}{', truncated' if rollout.truncated else ''}"
+    return f"{say_count(len(rollout), 'token')}{more}{', truncated' if rollout.truncated else ''}"
 
 
 def _outcome(scores: StepScores) -> str:

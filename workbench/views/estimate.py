@@ -1,4 +1,4 @@
-"""What a run will take, before it is started: time by an earlier run's pace, memory, and a rate that is too high."""
+"""Estimates before a run is started: time by an earlier run's pace, memory, and a learning rate that is too high."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from workbench.checks.alarms import FAR_OFF
 from workbench.config import OptimiserSection
 from workbench.errors import WorkbenchError
 from workbench.runs import list_runs
-from workbench.schema import counted
+from workbench.schema import say_count
 from workbench.training.methods import RunConfig
-from workbench.views.log import kept
+from workbench.views.log import open_log
 
 LOOKED_AT = 30
 """Newest runs among which one of the same policy is sought."""
@@ -30,7 +30,7 @@ COPIES = 4
 
 @dataclass(frozen=True)
 class Pace:
-    """What an earlier run took: seconds a step, and what a step's batch held (``MethodSection.rows_per_step``)."""
+    """The pace of an earlier run: seconds a step, and what a step's batch held (``MethodSection.rows_per_step``)."""
 
     run: str
     seconds: float
@@ -38,13 +38,13 @@ class Pace:
 
 
 def measured_pace(workspace: Path, method: str, policy: str) -> Pace | None:
-    """That of the newest run of ``policy`` by ``method`` in the workspace that got a few steps far."""
+    """Return the pace of the newest run of ``policy`` by ``method`` in the workspace that got a few steps far."""
     for run in list_runs(workspace)[:LOOKED_AT]:
         try:
             config = run.config()
             if (config.method.name, config.policy.path) != (method, policy) or not config.method.rows_per_step:
                 continue
-            with kept(run) as known:
+            with open_log(run) as known:
                 steps, seconds = known.columns["seconds"]
                 if len(steps) >= LEAST_STEPS and steps[-1] >= LEAST_STEPS:
                     return Pace(run.name, seconds[-1] / steps[-1], config.method.rows_per_step)
@@ -74,7 +74,7 @@ def _time(config: RunConfig, pace: Pace | None) -> str:
     step = pace.seconds * planned / pace.rows
     scaled = "" if planned == pace.rows else f", scaled from {pace.rows} to {_batch(config)}"
     steps = config.run.steps
-    return f"about {duration(steps * step)}: {counted(steps, 'step')} of {step:.2g} s, the pace of {pace.run}{scaled}"
+    return f"about {duration(steps * step)}: {say_count(steps, 'step')} of {step:.2g} s, the pace of {pace.run}{scaled}"
 
 
 def _memory(config: RunConfig, parameters: int | None, vocabulary: int) -> str:
@@ -115,7 +115,9 @@ def _batch(config: RunConfig) -> str:
     """Return what a step's batch holds, in words."""
     rows = config.method.rows_per_step
     return (
-        counted(rows, "completion") if config.method.kind is None else f"{rows} {config.method.kind.replace('_', ' ')}"
+        say_count(rows, "completion")
+        if config.method.kind is None
+        else f"{rows} {config.method.kind.replace('_', ' ')}"
     )
 
 

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from workbench.views.curves import Chart
 from workbench.views.heatmap import even_shares, heatmap, source_of
 
 STEP_COLUMNS = ("text", "first_token", "last_token", "scores", "reward")
-"""What ``credit_data`` says of a step."""
+"""The fields of a step in ``credit_data``."""
 
 
 @dataclass(frozen=True)
@@ -83,64 +83,60 @@ def credit_data(credit: Credit) -> dict[str, Any]:
 
 
 def _steps(credit: Credit, other: Credit | None) -> str:
-    """A row a step: 1-based rollout and step, its place, its scores, r, r̃ and what is drawn of its last token."""
+    """Return a row a step: 1-based rollout and step, place, scores, r, r̃ and what its last token is drawn by."""
     names = list(dict.fromkeys(name for step_scores in credit.scored.scored for name in step_scores.scores))
-    drawn = _Drawn(credit, other)
-    columns = ["rollout", "step", "first_token", "last_token", "reward", "normalised", *drawn.head, "text"]
-    called = [f"score of {name}" if name in columns else name for name in names]
-    head = ["rollout", "step", "first_token", "last_token", *called, "reward", "normalised", *drawn.head]
     rows = []
-    for i in range(len(credit.scored.group)):
+    for i, drawn in enumerate(_measure_tokens(credit, other)):
         for k, row in enumerate(credit.rows(i), start=1):
-            places = [i + 1, k, row["first_token"], row["last_token"]]
-            scores = [row["scores"][name] for name in names]
-            values = [*places, *scores, row["reward"], row["normalised"], *drawn.of(i, row["last_token"])]
-            rows.append([*values, row["text"]])
-    return _table([*head, "text"], rows, credit, other)
+            shown = {"rollout": i + 1, "step": k, "first_token": row["first_token"], "last_token": row["last_token"]}
+            values = {"reward": row["reward"], "normalised": row["normalised"], **drawn[row["last_token"]]}
+            taken = shown.keys() | values.keys() | {"text"}
+            scores = {f"score of {name}" if name in taken else name: row["scores"][name] for name in names}
+            rows.append(shown | scores | values | {"text": row["text"]})
+    return _table(rows, credit, other)
 
 
 def _tokens(credit: Credit, other: Credit | None) -> str:
-    """A row a token: 1-based rollout and step (empty outside every step), 0-based token, its id and what is drawn."""
-    drawn = _Drawn(credit, other)
-    group = credit.scored.group
-    compared = ["raw_logprob", "reference_logprob"] if any(rollout.ref_logprobs for rollout in group.rollouts) else []
-    head = ["rollout", "token", "id", "step", "logprob", "entropy", *compared, *drawn.head]
-    rows = []
-    for i, (rollout, step_scores) in enumerate(zip(group.rollouts, credit.scored.scored, strict=True)):
-        step_of = {t: k + 1 for k, (first, last) in enumerate(step_scores.spans) for t in range(first, last + 1)}
+    """Return a row a token: 1-based rollout and step (empty outside all), 0-based token, id, what it is drawn by."""
+    group, rows = credit.scored.group, []
+    compares = any(rollout.ref_logprobs for rollout in group.rollouts)
+    for i, drawn in enumerate(_measure_tokens(credit, other)):
+        rollout, spans = group.rollouts[i], credit.scored.scored[i].spans
+        step_of = {t: k + 1 for k, (first, last) in enumerate(spans) for t in range(first, last + 1)}
+        sampled = {"logprob": rollout.logprobs, "entropy": rollout.entropies}
+        if compares:
+            sampled |= {"raw_logprob": group.raw_logprobs(i), "reference_logprob": rollout.ref_logprobs}
         for t, token in enumerate(rollout.token_ids):
-            sampled = [rollout.logprobs, rollout.entropies]
-            sampled += [group.raw_logprobs(i), rollout.ref_logprobs] if compared else []
             known = rollout.is_sampled(t)
-            measured = [values[t] if values and known else None for values in sampled]
-            rows.append([i + 1, t, token, step_of.get(t), *measured, *drawn.of(i, t), rollout.texts[t]])
-    return _table([*head, "text"], rows, credit, other)
+            measured = {name: values[t] if values and known else None for name, values in sampled.items()}
+            row = {"rollout": i + 1, "token": t, "id": token, "step": step_of.get(t), **measured}
+            rows.append(row | drawn[t] | {"text": rollout.texts[t]})
+    return _table(rows, credit, other)
 
 
-def _table(head: list[str], rows: list[list[Any]], credit: Credit, other: Credit | None) -> str:
-    """The rows as CSV; a last column says in the first row where they come from."""
+def _table(rows: list[dict[str, Any]], credit: Credit, other: Credit | None) -> str:
+    """Return the rows as CSV; a last column says in the first row where they come from."""
     source = "; ".join(f"{name}: {text}" for name, text in source_of(credit, other))
-    return csv_text([*head, "source"], [[*row, "" if i else source] for i, row in enumerate(rows)])
+    head = [*rows[0], "source"] if rows else ["source"]
+    return csv_text(head, [[*row.values(), "" if i else source] for i, row in enumerate(rows)])
 
 
-class _Drawn:
-    """What a token can be coloured by under its schemes, as cells: advantage, weight in each loss, difference B - A.
+def _measure_tokens(credit: Credit, other: Credit | None) -> Iterator[list[dict[str, np.float32]]]:
+    """Yield each rollout's tokens with what they can be coloured by: advantage, weight in each loss, difference B - A.
 
     A weight is the advantage times the loss's length normaliser, where 1 is an even share of the group's tokens. Every
     value is rounded to float32.
     """
-
-    def __init__(self, credit: Credit, other: Credit | None) -> None:
-        self.credits = [credit] if other is None else [credit, other]
-        self.shares = even_shares(credit)
-        names = ["advantage", *(f"weight_{loss}" for loss in self.shares)]
-        self.head = names if other is None else [*names, *(f"{name}_b" for name in names), "difference"]
-
-    def of(self, rollout: int, token: int) -> list[np.float32]:
-        advantages = [credit.of(rollout)[token] for credit in self.credits]
-        shares = [np.float32(values[rollout]) for values in self.shares.values()]
-        cells = [cell for advantage in advantages for cell in (advantage, *(advantage * share for share in shares))]
-        return cells if len(advantages) == 1 else [*cells, advantages[1] - advantages[0]]
+    shares = even_shares(credit)
+    for i in range(len(credit.scored.group)):
+        columns = {}
+        for of, behind in ((credit, ""), (other, "_b")):
+            if of is not None:
+                columns[f"advantage{behind}"] = of.of(i)
+                columns |= {f"weight_{loss}{behind}": of.of(i) * np.float32(c[i]) for loss, c in shares.items()}
+        if other is not None:
+            columns["difference"] = other.of(i) - credit.of(i)
+        yield [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 EXPORTS: dict[str, tuple[str, str, Callable[[Credit, Credit | None], str]]] = {
@@ -156,26 +152,30 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_text(headers: Sequence[str], rows: Iterable[Sequence[Any]], newline: str = "\r\n") -> str:
-    """The table as CSV; text that a spreadsheet would calculate gets a leading apostrophe, numbers stay as they are."""
+    """Return the table as CSV; text that a spreadsheet would calculate gets an apostrophe, numbers stay as they are."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator=newline)
-    writer.writerow(map(_cell, headers))
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    csv.writer(out, lineterminator=newline).writerows([_cell(value) for value in row] for row in (headers, *rows))
     return out.getvalue()
 
 
 def chart_csv(chart: Chart) -> str:
-    """A row an x and a column a line, empty where a line has no value."""
-    columns = chart.columns()
-    rows = (
-        [x, *(values.get(x) for _, values in columns)] for x in sorted({x for _, values in columns for x in values})
-    )
+    """Return a row an x and a column a line, its band's ends behind it, empty where a line has no value."""
+    columns: dict[str, dict[float, float]] = {}
+    for line in chart.lines:
+        parts = {
+            line.metric or line.label: line.y,
+            f"{line.label}, lowest": line.low,
+            f"{line.label}, highest": line.high,
+        }
+        columns |= {name: dict(zip(line.x, y, strict=True)) for name, y in parts.items() if y is not None}
+    places = sorted({x for column in columns.values() for x in column})
+    rows = ([x, *(column.get(x) for column in columns.values())] for x in places)
     written = ([None if value is None else _short(value) for value in row] for row in rows)
-    return csv_text([chart.x_label or "x", *(name for name, _ in columns)], written, "\n")
+    return csv_text([chart.x_label or "x", *columns], written, "\n")
 
 
 def _short(value: float) -> float:
-    """With seven digits, and whole numbers without a point."""
+    """Round to seven digits; whole numbers have no point."""
     return int(value) if float(value).is_integer() else float(f"{value:.7g}")
 
 

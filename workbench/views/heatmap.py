@@ -4,22 +4,19 @@ A ``Credit`` becomes a plain payload (numbers, texts and offsets); ``drawing/`` 
 nothing a model wrote is ever read as markup. What is drawn is the advantage tensor itself: every float32 is written
 with the digits that give back the same 32 bits.
 
-This module knows nothing of pages, runs or how the numbers came about. Offsets in the payload count UTF-16 units, as
-JavaScript does.
+This module knows nothing of pages, runs or how the numbers came about.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -44,7 +41,6 @@ from workbench.credit.assign import FORMULA as GAE_FORMULA
 from workbench.errors import CreditError
 from workbench.rewards.answers import goes_wrong_at
 from workbench.schema import (
-    ASSISTANT,
     Credit,
     Group,
     LossPass,
@@ -52,11 +48,10 @@ from workbench.schema import (
     Rollout,
     RolloutPass,
     StepScores,
-    Turn,
+    Term,
     WatchedRow,
     WatchedText,
     prompt_text,
-    sampled_runs,
     token_spans,
 )
 from workbench.steps import StepPattern
@@ -67,14 +62,15 @@ from workbench.views.payloads import (
     CreditedPayload,
     FactPayload,
     GroupPayload,
-    LossPayload,
     NoSpreadPayload,
     PassPayload,
     RolloutLossPayload,
     RolloutPayload,
     StretchPayload,
-    TurnPayload,
     WhyPayload,
+    rounded,
+    turns_payload,
+    utf16_offsets,
 )
 from workbench.views.sentences import (
     AS_LOGGED,
@@ -281,7 +277,7 @@ def no_spread_payload(credit: Credit) -> NoSpreadPayload | None:
 
 def even_shares(credit: Credit, losses: Sequence[str] = DRAWN_LOSSES) -> dict[str, list[float]]:
     """Return each loss's factor of each completion's advantages; 1 is an even share of the group's tokens."""
-    tokens = sum(rollout.sampled_length for rollout in credit.scored.group.rollouts)
+    tokens = sum(rollout.policy_length for rollout in credit.scored.group.rollouts)
     return {loss: [round(c * tokens, 6) for c in group_normalisers(credit, loss)] for loss in losses}
 
 
@@ -339,7 +335,7 @@ def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -
         "outcome": scored.outcome,
         "outcomes": dict(scored.outcome_scores),
         "matches": [[offset(start), offset(end)] for start, end in matches],
-        "counted": credit.counted[i],
+        "counted": credit.is_counted[i],
     }
     if scored.unsplit:
         payload["unsplit"] = True
@@ -391,53 +387,39 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payl
     """
     rollout = credit.scored.group.rollouts[i]
     at_most = TOKEN_TERMS if any(part.unit == "token" for part in credit.parts) else None
-    stretches_of = token_spans(len(rollout)) if at_most else _stretches(scored.spans, rollout)
-    terms: list[Payload] = []
-    places: dict[tuple[str, int | None, int | None, float, float], int] = {}
-    stretches: list[StretchPayload] = []
-    for first, last in stretches_of:
-        explanation = credit.explain(i, last, at_most)
-        indices = []
-        for term in explanation.terms:
-            key = (term.source, term.step, term.token, term.factor, term.value)
-            if key not in places:
-                places[key] = len(terms)
-                terms.append(dict(vars(term)))
-            indices.append(places[key])
-        stretches.append(
-            {
-                "first": first,
-                "last": last,
-                "terms": _ranges(indices),
-                "total": explanation.total,
-                "clip": explanation.clip,
-                "said": [] if at_most else about_explanation(credit, explanation).parts,
-            }
-        )
-    return terms, stretches
+    spans = token_spans(len(rollout)) if at_most else _stretches(scored.spans, rollout)
+    explained = [(first, credit.explain(i, last, at_most)) for first, last in spans]
+    keys = [[(t.source, t.step, t.token, t.factor, t.value) for t in found.terms] for _, found in explained]
+    terms: dict[Any, Term] = {}
+    for row, (_, found) in zip(keys, explained, strict=True):
+        terms |= zip(row, found.terms, strict=True)
+    places = {key: place for place, key in enumerate(terms)}
+    stretches: list[StretchPayload] = [
+        {
+            "first": first,
+            "last": found.token,
+            "terms": _ranges([places[key] for key in row]),
+            "total": found.total,
+            "clip": found.clip,
+            "said": [] if at_most else about_explanation(credit, found).parts,
+        }
+        for row, (first, found) in zip(keys, explained, strict=True)
+    ]
+    return [dict(vars(term)) for term in terms.values()], stretches
 
 
 def _ranges(indices: Sequence[int]) -> list[list[int]]:
-    """Runs of consecutive indices as [first, last]: a suffix sum of a hundred terms is written as one."""
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and index == runs[-1][1] + 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return runs
+    """Return runs of consecutive indices as [first, last]: a suffix sum of a hundred terms is written as one."""
+    runs = [[index for _, index in run] for _, run in groupby(enumerate(indices), lambda pair: pair[1] - pair[0])]
+    return [[run[0], run[-1]] for run in runs]
 
 
-def _stretches(spans: Spans, rollout: Rollout) -> Iterator[tuple[int, int]]:
-    length = len(rollout)
-    borders = {0, length}
-    for first, last in spans:
-        borders.update((first, last + 1))
-    mask = rollout.mask or ()
-    borders.update(t for t in range(1, len(mask)) if mask[t] != mask[t - 1])
-    edges = sorted(border for border in borders if 0 <= border <= length)
-    for first, after in pairwise(edges):
-        yield first, after - 1
+def _stretches(spans: Spans, rollout: Rollout) -> list[tuple[int, int]]:
+    """Return the (first, last) tokens between the borders of steps, and of what the policy sampled."""
+    sampled = [rollout.is_sampled(t) for t in range(len(rollout))]
+    borders = {0, len(rollout), *chain(*((first, last + 1) for first, last in spans))}
+    borders |= {t for t in range(1, len(rollout)) if sampled[t] != sampled[t - 1]}
+    return [(first, after - 1) for first, after in pairwise(sorted(borders))]
 
 
 def _shortest(values: npt.NDArray[np.float32]) -> list[float]:
@@ -445,73 +427,6 @@ def _shortest(values: npt.NDArray[np.float32]) -> list[float]:
     different, places = np.unique(values.view(np.uint32), return_inverse=True)  # by bits: a step's tokens share theirs
     short = np.array([float(str(value)) for value in different.view(np.float32)])
     return list(short[places].tolist())
-
-
-def rounded(values: Sequence[float] | npt.NDArray[np.float32] | None, digits: int = 5) -> list[float] | None:
-    return None if values is None else np.round(np.asarray(values, np.float64), digits).tolist()
-
-
-def utf16_offsets(text: str) -> Any:
-    """A function from character offsets of ``text`` to UTF-16 offsets: each astral character counts twice."""
-    astral = [i for i, character in enumerate(text) if ord(character) > 0xFFFF]
-    return lambda position: position + bisect_right(astral, position - 1)
-
-
-OBSERVATION = "observation"
-"""The role of a stretch that nothing but a mask tells of."""
-_LINE = re.compile(r"[ \t]*call:(.*)")
-_TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_END = re.compile(r"\s*(?:<[^<>\s]{1,40}>)?\s*")  # what may follow a call: an end-of-sequence token
-_LONGEST_NAME = 60
-
-
-def turns_payload(rollout: Rollout) -> list[TurnPayload]:
-    """Every stretch of an episode, in order; of a completion that is none, nothing."""
-    if not rollout.is_episode:
-        return []
-    return [_turn_payload(turn, rollout.texts[turn.start : turn.end]) for turn in rollout.turns or _of_mask(rollout)]
-
-
-def _of_mask(rollout: Rollout) -> Iterator[Turn]:
-    """The stretches of a mask, which says no more than where they are."""
-    at = 0
-    for first, last in sampled_runs(rollout.mask or ()):
-        if first > at:
-            yield Turn(OBSERVATION, at, first)
-        yield Turn(ASSISTANT, first, last + 1)
-        at = last + 1
-    if at < len(rollout):
-        yield Turn(OBSERVATION, at, len(rollout))
-
-
-def _turn_payload(turn: Turn, texts: Sequence[str]) -> TurnPayload:
-    text = "".join(texts)
-    payload: TurnPayload = {
-        "role": turn.role,
-        "sampled": turn.is_sampled,
-        "start": turn.start,
-        "end": turn.end,
-        "seconds": round(turn.seconds, 4),
-        "error": turn.error,
-        "note": turn.note,
-    }
-    if turn.is_sampled and (names := called(text)):
-        payload["calls"] = names
-        payload["isCall"] = bool(_END.fullmatch(_LINE.sub("", _TOOL_CALL.sub("", text))))
-    return payload
-
-
-def called(text: str) -> list[str]:
-    """The tool that each call of a turn names, "" where it names none."""
-    names = ["" for line in text.splitlines() if _LINE.match(line)]
-    for call in _TOOL_CALL.findall(text):
-        try:
-            read = json.loads(call)
-        except (ValueError, RecursionError):
-            read = None
-        name = read.get("name") if isinstance(read, dict) else None
-        names.append(name[:_LONGEST_NAME] if isinstance(name, str) else "")
-    return names
 
 
 @dataclass(frozen=True)
@@ -557,21 +472,8 @@ class DrawnLoss:
             [seen.rollouts[rows] for seen in passes],
         )
 
-    def payload(self) -> LossPayload:
-        settings = self.settings
-        return {
-            "type": settings.loss_type,
-            "epsilon": settings.epsilon,
-            "epsilonHigh": settings.epsilon_high,
-            "delta": settings.delta,
-            "beta": settings.beta,
-            "klTimesRatio": settings.kl_times_ratio,
-            "sequenceRatio": settings.sequence_ratio,
-            "sapoTemperatures": settings.sapo_temperatures,
-            "vespoK": settings.vespo_k,
-            "vespoLambda": settings.vespo_lambda,
-            "passes": self.passes,
-        }
+    def payload(self) -> Payload:
+        return {"type": self.settings.loss_type, **dataclasses.asdict(self.settings), "passes": self.passes}
 
     def of_rollout(self, credit: Credit, i: int) -> RolloutLossPayload:
         payload: RolloutLossPayload = {

@@ -7,7 +7,6 @@ over when the log was resumed or replaced.
 
 from __future__ import annotations
 
-import math
 import threading
 from array import array
 from collections import defaultdict, deque
@@ -23,7 +22,7 @@ from workbench.rundir.metrics import NOT_FINITE
 from workbench.runs import Run
 from workbench.runs.run import MetricsReader
 from workbench.training.methods import METHODS
-from workbench.views.curves import POINTS, Chart, Columns, FoldPayload, folds, run_charts
+from workbench.views.curves import POINTS, Chart, Columns, FoldPayload, columns_of, folds, run_charts
 from workbench.views.panels import is_drawn
 from workbench.views.payloads import Said
 
@@ -46,7 +45,7 @@ Column: TypeAlias = "tuple[array[float], array[float]]"
 
 @dataclass(frozen=True)
 class Figures:
-    """What a list of runs shows of one run's log."""
+    """The numbers that a list of runs shows of one run's log."""
 
     reward: float | None
     """The best mean of a step: of outcome rewards, or of step rewards where a run has no others."""
@@ -97,17 +96,12 @@ class KeptRun:
         self.read_at = {cursor: n for cursor, n in self.read_at.items() if self.rows - n <= RECENT}
         self.read_at[self.cursor] = self.rows
         for row in rows:
-            step = row.get("step")
-            if not isinstance(step, int):
-                continue
-            self.lost.update(row.get(NOT_FINITE, {}))
-            for metric, value in row.items():
-                is_number = isinstance(value, int | float) and math.isfinite(value)
-                if is_number and (metric in ASKED_FOR or _is_drawn(metric)):
-                    self.lost.discard(metric)
-                    steps, values = self.columns[metric]
-                    steps.append(step)
-                    values.append(value)
+            self.lost |= set(row.get(NOT_FINITE, ()))
+            self.lost -= columns_of([row]).keys()
+        for metric, column in columns_of(rows).items():
+            if metric in ASKED_FOR or _is_drawn(metric):
+                for known, new in zip(self.columns[metric], column, strict=True):
+                    known.extend(new)
 
     def alarms(self) -> list[Finding]:
         if self._alarms[0] != self.rows:
@@ -142,19 +136,19 @@ class KeptRun:
             alarms=tuple(alarm.text for alarm in self.alarms()),
         )
 
-    def drawn(self) -> Columns:
-        """The columns that curves are drawn of, with at least one value each."""
+    def curve_columns(self) -> Columns:
+        """Return the columns that curves are drawn of, with at least one value each."""
         return {metric: column for metric, column in self.columns.items() if column[0] and _is_drawn(metric)}
 
     def charts(self, metrics: Iterable[str], **options: Any) -> list[Chart]:
         """``options`` are those of ``run_charts``."""
-        return run_charts(self.drawn(), metrics=metrics, **options)
+        return run_charts(self.curve_columns(), metrics=metrics, **options)
 
     def folds(self, metrics: Iterable[str]) -> list[FoldPayload]:
         """The groups of charts that are folded away."""
         if self._folds[0] != self.rows:
             alarmed = [metric for alarm in self.alarms() for metric in alarm.where]
-            self._folds = self.rows, folds(self.drawn(), metrics, alarmed)
+            self._folds = self.rows, folds(self.curve_columns(), metrics, alarmed)
         return self._folds[1]
 
     def since(self, cursor: int) -> list[Mapping[str, Any]] | None:
@@ -168,7 +162,8 @@ class KeptRun:
             return None
         rows = list(self.recent)[len(self.recent) - (self.rows - seen) :]
         logged = {metric for row in rows for metric in row}
-        is_new = (steps[0] >= rows[0]["step"] for metric, (steps, _) in self.drawn().items() if metric in logged)
+        drawn = self.curve_columns().items()
+        is_new = (steps[0] >= rows[0]["step"] for metric, (steps, _) in drawn if metric in logged)
         return None if "accuracy" in logged or any(is_new) else rows
 
 
@@ -184,7 +179,7 @@ def figures(run: Run) -> Figures:
 
 @lru_cache(maxsize=KEPT_FIGURES)
 def _figures(run: Run, version: tuple[int, int, int]) -> Figures:
-    with kept(run) as log:
+    with open_log(run) as log:
         return log.figures()
 
 
@@ -201,20 +196,20 @@ _lock = threading.Lock()
 
 
 @lru_cache(maxsize=KEPT_RUNS)
-def _kept(path: str, inode: int) -> tuple[KeptRun, threading.Lock]:
-    """What is kept of the log that a run's directory holds by now."""
+def _cached_log(path: str, inode: int) -> tuple[KeptRun, threading.Lock]:
+    """Return the log of a run as read so far, and its lock; another file in its place begins anew."""
     return KeptRun(), threading.Lock()
 
 
 @contextmanager
-def kept(run: Run) -> Iterator[KeptRun]:
-    """Give what is kept of a run, up to date and still while the block reads it.
+def open_log(run: Run) -> Iterator[KeptRun]:
+    """Give a run's log as read so far, up to date and still while the block reads it.
 
     Raises RunError for a log that cannot be read.
     """
     inode, size, _ = _version(run)
     with _lock:
-        cached, lock = _kept(str(run.path), inode)
+        cached, lock = _cached_log(str(run.path), inode)
     with lock:
         if size != cached.cursor:
             cached.read_on(run)

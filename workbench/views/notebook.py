@@ -36,7 +36,6 @@ from workbench.steps import PRESETS, StepPattern
 from workbench.training.methods import RunConfig
 from workbench.views.cards import card, visible
 from workbench.views.curves import Chart, Line, band, columns_of, figure, run_charts
-from workbench.views.heatmap import heatmap
 from workbench.views.page_link import GROUPS, group_name, page_link, write_group
 from workbench.views.run import run_sentences
 from workbench.views.wording import Sentence
@@ -60,7 +59,6 @@ class Watch:
         self.every = every
         self._rows: list[dict[str, Any]] = []
         self._reader = MetricsReader(run.dir)
-        self._rows_step: int | None = None  # of the watched rows that are shown
         self._thread: threading.Thread | None = None
         self._left = threading.Event()
 
@@ -68,10 +66,9 @@ class Watch:
         """State and progress as they are now."""
         status = self.run.status()
         why = f"<p>{escape(visible(status.reason))}</p>" if status.reason else ""
-        shares = f"<progress value='{status.step}' max='{max(status.total_steps, 1)}'></progress>"
-        told = f"{shares} step {status.step} of {status.total_steps}"
-        head = f'<h4>{escape(self.run.name)} <span class="state">{status.state}</span> {told}</h4>{why}'
-        return card(head)
+        bar = f"<progress value='{status.step}' max='{max(status.total_steps, 1)}'></progress>"
+        state = f'<span class="state">{status.state}</span> {bar} step {status.step} of {status.total_steps}'
+        return card(f"<h4>{escape(self.run.name)} {state}</h4>{why}")
 
     def charts(self) -> list[Chart]:
         """Return the curves of the rows that were read."""
@@ -84,26 +81,7 @@ class Watch:
             return {"text/plain": ""}
         drawn = figure(charts)
         drawn.update_layout(uirevision=self.run.name)  # a zoom outlives what is replaced
-        shown: dict[str, Any] = drawn._repr_mimebundle_()
-        return {"text/plain": "\n".join(map(str, charts)), **shown}
-
-    def rows_html(self) -> str | None:
-        """Return the watched rows at the newest look, before and now, of a method that trains on stored rows.
-
-        None where nothing new was stored since the last call.
-        """
-        steps = self.run.rollout_steps(watched=True)
-        if not steps or steps[-1] == self._rows_step or self.run.method.has_rollouts:
-            return None
-        self._rows_step = steps[-1]
-        rows = self.run.watched_rows(steps[-1])
-        return "".join(card(f"<pre>{escape(visible(row.prompt))}</pre>") + heatmap(row)._repr_html_() for row in rows)
-
-    def read(self) -> bool:
-        """Take in the rows written since; whether there were any."""
-        rows, restarted = self._reader.read()
-        self._rows = rows if restarted else self._rows + rows
-        return bool(rows)
+        return {"text/plain": "\n".join(map(str, charts)), **drawn._repr_mimebundle_()}
 
     def follow(self, draw: Any) -> None:
         """Call ``draw(html)`` whenever there is something new, until the run is over or ``leave`` is called."""
@@ -127,18 +105,15 @@ class Watch:
     def _ipython_display_(self) -> None:
         from IPython.display import HTML, display
 
-        self.read()
+        self._rows, _ = self._reader.read()
         drawing = display(HTML(self.html()), display_id=True)
         curves = display(self.curves(), raw=True, display_id=True)
-        rows = display(HTML(self.rows_html() or ""), display_id=True)
         button = self._button()
         controls = display(button, display_id=True)
 
         def draw(html: str) -> None:
             drawing.update(HTML(html))
             curves.update(self.curves(), raw=True)
-            if (looked := self.rows_html()) is not None:  # seldom: not with every row of metrics
-                rows.update(HTML(looked))
 
         def watch() -> None:
             self.follow(draw)
@@ -198,19 +173,19 @@ class Run(all_runs.Run):
         return run_sentences(self)
 
 
-def _as_shown(found: Callable[Given, all_runs.Run]) -> Callable[Given, Run]:
+def _with_curves(find: Callable[Given, all_runs.Run]) -> Callable[Given, Run]:
     """Have a function of ``runs`` return a run with its curves."""
 
-    @wraps(found)
-    def shown(*args: Given.args, **kwargs: Given.kwargs) -> Run:
-        return Run(found(*args, **kwargs).path)
+    @wraps(find)
+    def find_run(*args: Given.args, **kwargs: Given.kwargs) -> Run:
+        return Run(find(*args, **kwargs).path)
 
-    return shown
+    return find_run
 
 
-open_run = _as_shown(all_runs.open_run)
-train = _as_shown(all_runs.start)
-train_to_end = _as_shown(all_runs.train_to_end)
+open_run = _with_curves(all_runs.open_run)
+train = _with_curves(all_runs.start)
+train_to_end = _with_curves(all_runs.train_to_end)
 
 
 def list_runs(workspace: Path | str | None = None) -> list[Run]:
@@ -229,7 +204,6 @@ def _heard_at_once(button: Any) -> None:
         button.comm._reply_subshell_for = lambda data, asked: asked
 
 
-Series = tuple[list[float], list[float]]
 Report = Callable[[all_runs.Run, Mapping[str, Any]], None]
 
 
@@ -265,55 +239,42 @@ class RunComparison:
 
     by_method = by_scheme
 
-    def lines(self, metric: str = "accuracy") -> list[Line]:
-        """For each scheme the mean over its seeds and their band (``views.curves.band``), by training step.
+    @property
+    def _are_methods(self) -> bool:
+        return any(isinstance(row, ComparedMethod) for row in self.rows)
 
-        For methods by completions sampled, those for data among them: the last value measured after so many. Raises
-        ValueError where nothing has the metric.
+    def lines(self, metric: str = "accuracy") -> list[Line]:
+        """Return for each scheme the mean over its seeds and their band (``views.curves.band``), by training step.
+
+        For methods by completions sampled, those for data among them: the last value measured after so many, as seeds
+        of one method sample slightly different numbers. Raises ValueError where nothing has the metric.
         """
-        series: dict[str, list[Series]] = {}
+        series: dict[str, list[Any]] = {}
         for compared, row in zip(self.runs, self.rows, strict=True):
             if isinstance(compared, MethodStages):
-                steps, values = compared.course(metric).curve()
+                curve: Any = compared.course(metric).curve()
             else:
-                steps, values = map(list, columns_of(compared.metrics_rows()[0]).get(metric, ((), ())))
-            series.setdefault(getattr(row, row.grouped_by), []).append((steps, values))
-        lines, of_methods = [], any(isinstance(row, ComparedMethod) for row in self.rows)
+                curve = columns_of(compared.metrics_rows()[0]).get(metric, ((), ()))
+            series.setdefault(getattr(row, row.grouped_by), []).append(curve)
+        lines = []
         for style, (label, seeds) in enumerate(series.items()):
-            measured = [seed for seed in seeds if seed[0]]
-            drawn = band(carried_forward(measured) if of_methods else measured)
-            if measured:
-                x, mean, low, high = (numbers.tolist() for numbers in (drawn.steps, drawn.mean, drawn.low, drawn.high))
-                lines.append(Line(label, x, mean, low, high, style))
+            if measured := [seed for seed in seeds if seed[0]]:
+                drawn = band(measured, carry_on=self._are_methods)
+                lines.append(Line.of_band(label, drawn, style=style))
         if not lines:
             what = self.rows[0].grouped_by if self.rows else "run"
             raise ValueError(f"no {what} has {metric!r} at any step; see run.metrics() for what was logged")
         return lines
 
     def figure(self, *metrics: str) -> Figure:
-        """A chart for each metric (held-out accuracy by default) with a line and a band for each scheme or method."""
+        """Return a chart for each metric (held-out accuracy by default): a line and a band a scheme or method."""
         about = "Mean over the seeds that got so far, which may jump where one ends; the band is lowest to highest."
-        x_label = "completions sampled" if any(isinstance(row, ComparedMethod) for row in self.rows) else "step"
+        x_label = "completions sampled" if self._are_methods else "step"
         charts = []
         for metric in metrics or ("accuracy",):
             share = metric.startswith("accuracy") or metric.endswith("_share")
             charts.append(Chart(metric, tuple(self.lines(metric)), x_label, about, share, named=True))
         return figure(charts)
-
-
-def carried_forward(seeds: Sequence[Series]) -> list[Series]:
-    """Return each series at every place where any has a value: its last value up to there.
-
-    Seeds of one method sample slightly different numbers of completions for data: without this, a mean would be over
-    other seeds at each place.
-    """
-    places = sorted({x for xs, _ in seeds for x in xs})
-    filled = []
-    for xs, ys in seeds:
-        values = [(x, y) for x, y in zip(xs, ys, strict=True)]
-        there = [x for x in places if x >= xs[0]]
-        filled.append((there, [[y for x, y in values if x <= place][-1] for place in there]))
-    return filled
 
 
 def compare(
@@ -336,27 +297,26 @@ def compare(
     the same ``config.name`` it goes on with what is not finished. Raises CreditError for an unknown scheme, and
     ConfigError for an unknown method and where the name does not fit.
     """
-    of_methods = methods is not None
     total = seeds * (len(methods) if methods is not None else len(schemes) * config.run.steps)
-    with Progress("methods and seeds" if of_methods else "steps of all runs") as progress:
-        found: list[tuple[Any, Any]] = []
+    found: list[tuple[Any, Any]] = []
+    with Progress("steps of all runs" if methods is None else "methods and seeds") as progress:
 
         def tell(run: all_runs.Run, row: Mapping[str, Any]) -> None:
-            if not of_methods:
+            if methods is None:
                 progress(len(found) * config.run.steps + int(row.get("step", 0)), total)
             if report is not None:
                 report(run, row)
 
+        how: dict[str, Any] = {"report": tell, "tell": print}
         compared: Iterable[tuple[Any, Any]]
         if methods is None:
-            compared = all_runs.compare(config, schemes, seeds, workspace, report=tell, tell=print, module=module)
+            compared = all_runs.compare(config, schemes, seeds, workspace, module=module, **how)
         else:
-            budget = {} if completions is None else {"completions": completions}
-            program = load_example("compare_methods")
-            compared = program.compare(config, methods, seeds, workspace, report=tell, tell=print, **budget)
+            how |= {} if completions is None else {"completions": completions}
+            compared = load_example("compare_methods").compare(config, methods, seeds, workspace, **how)
         for pair in compared:
             found.append(pair)
-            if of_methods:
+            if methods is not None:
                 progress(len(found), total)
     ran = (Run(run.path) if isinstance(run, all_runs.Run) else run for run, _ in found)
     return RunComparison(tuple(ran), tuple(row for _, row in found))
@@ -367,7 +327,7 @@ _PAGES_TASK = "chain-arithmetic"  # whose pattern and rewards the page opens wit
 
 @dataclass(frozen=True)
 class PageLink:
-    """A kept group and where to see it; ``url`` is None while no page runs on the workspace.
+    """A stored group and where to see it; ``url`` is None while no page runs on the workspace.
 
     ``note`` says what the page does not show as the notebook does. The link holds the page's token, as the one in the
     terminal does: whoever has it can use the page.
@@ -389,15 +349,14 @@ class PageLink:
         return "\n".join(filter(None, (self.url or self.advice, self.note)))
 
     def _repr_html_(self) -> str:
-        if self.url is None:
-            opened = escape(self.advice)
-        else:
+        opened = escape(self.advice)
+        if self.url is not None:
             opened = f'<a href="{escape(self.url, quote=True)}" target="_blank" rel="noopener">Open in the page</a>'
         return f"<p>{opened}</p>" + (f"<p>{escape(self.note)}</p>" if self.note else "")
 
 
 def open_in_page(value: Credit | ScoredGroup | Group, workspace: Path | str | None = None) -> PageLink:
-    """Keep a group in the workspace (the default one unless told) and return the link that opens it in the app.
+    """Store a group in the workspace (the default one unless told) and return the link that opens it in the app.
 
     A credit is opened under its scheme and options, and steps that a preset pattern finds are split by that preset. No
     code goes along: the page scores with the rewards that are on there, and the link's note says where those are not
@@ -406,39 +365,35 @@ def open_in_page(value: Credit | ScoredGroup | Group, workspace: Path | str | No
     folder = (default_workspace() if workspace is None else Path(workspace)).resolve()
     scored = value.scored if isinstance(value, Credit) else value
     group = scored.group if isinstance(scored, ScoredGroup) else scored
-    name = group_name(group)
-    write_group(folder / GROUPS, name, group)
-    shown, note = {"saved": name}, ""
+    query, note = {"saved": group_name(group)}, ""
+    write_group(folder / GROUPS, query["saved"], group)
     if isinstance(scored, ScoredGroup):
-        more, note = _how_it_differs(scored)
-        shown |= more
+        settings, note = _settings_on_the_page(scored)
+        query |= settings
     if isinstance(value, Credit):
         options = {option: setting for option, setting in value.options.items() if setting is not None}
-        shown |= {"scheme": value.scheme, "options": json.dumps(options, separators=(",", ":"))}
+        query |= {"scheme": value.scheme, "options": json.dumps(options, separators=(",", ":"))}
     link = page_link(folder)
-    url = None if link is None else f"{link}{'&' if '?' in link else '?'}{urlencode(shown)}"
-    return PageLink(name, url, folder, note)
+    url = None if link is None else f"{link}{'&' if '?' in link else '?'}{urlencode(query)}"
+    return PageLink(query["saved"], url, folder, note)
 
 
-def _how_it_differs(scored: ScoredGroup) -> tuple[dict[str, str], str]:
+def _settings_on_the_page(scored: ScoredGroup) -> tuple[dict[str, str], str]:
     """Return what a link says to have the group split as it is, and what has to be set on the page by hand."""
-
-    task = load_task(_PAGES_TASK)
-    differs, switches = [], {name: on for name, on in scored.pattern.items() if name not in ("regex", "kind") and on}
-    shown = (
-        {"settings": json.dumps({f"method.pattern.{name}": on for name, on in switches.items()})} if switches else {}
-    )
+    task, settings, differs = load_task(_PAGES_TASK), dict[str, str](), []
+    switches = {name: on for name, on in scored.pattern.items() if name not in ("regex", "kind") and on}
+    if switches:
+        settings["settings"] = json.dumps({f"method.pattern.{name}": on for name, on in switches.items()})
     if not _splits_so(scored, replace(task.pattern, **switches)):
         fitting = (name for name, one in PRESETS.items() if _splits_so(scored, replace(one.pattern, **switches)))
-        preset = next(fitting, None)
-        if preset is None:
+        if (preset := next(fitting, None)) is None:
             differs.append("the step pattern")
         else:
-            shown["preset"] = preset
+            settings["preset"] = preset
     given = {reward.name: reward.weight for reward in scored.rewards}
     if given != {reward.name: reward.weight for reward in task.rewards}:
         differs.append(f"the rewards ({', '.join(given)})")
-    return shown, f"For the same colours, set {' and '.join(differs)} there as they are here." if differs else ""
+    return settings, f"For the same colours, set {' and '.join(differs)} there as they are here." if differs else ""
 
 
 def _splits_so(scored: ScoredGroup, pattern: StepPattern) -> bool:

@@ -10,14 +10,13 @@ Neither side is known here: ``views`` keeps groups and looks for the page, ``ui`
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -112,16 +111,3 @@ def free_port(host: str, port: int) -> int:
             raise WorkbenchError(
                 f"port {port} of {host} cannot be used ({error.strerror}); choose another with --port"
             ) from error
-
-
-def check_port_of(arguments: Sequence[str]) -> None:
-    """Raises WorkbenchError where the page cannot listen as these arguments of ``app`` say."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=PORT)
-    try:
-        args, _ = parser.parse_known_args(arguments)
-    except argparse.ArgumentError:
-        return  # the whole parser says what is wrong
-    if "-h" not in arguments and "--help" not in arguments:
-        free_port(args.host, args.port)

@@ -5,8 +5,9 @@ A chart has the metrics of ``METRICS`` that name it as their ``panel``; one that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from workbench.checks.metrics import METRICS, REWARD, REWARD_METRIC, Metric, find_metric
 
@@ -100,7 +101,7 @@ class Panel:
         return tuple(metric for metric in METRICS if metric.panel == self.key)
 
     @property
-    def named(self) -> bool:
+    def has_names(self) -> bool:
         """Return whether a line is called by its name, and not by the panel's title alone."""
         return len(self.metrics) > 1 or any(REWARD in metric.name for metric in self.metrics)
 
@@ -182,18 +183,17 @@ def panels_of(names: Iterable[str]) -> list[Panel]:
     )
 
 
-def expanded(panel: Panel, logged: Iterable[str]) -> Panel:
-    """The panel with a line for each reward of the ``logged`` metrics in place of the one with a place for its name."""
-    if not any(REWARD in metric.name for metric in panel.metrics):
-        return panel
+def panels_with(logged: Collection[str], names: Iterable[str]) -> list[Panel]:
+    """Return ``panels_of(names)`` that have one of the ``logged`` metrics.
+
+    A panel with a line for "the reward of this name" has one for each reward that is logged in its place.
+    """
     rewards = [(name, match[1]) for name in logged if (match := REWARD_METRIC.fullmatch(name))]
-    lines = [
-        line
-        for metric in panel.metrics
-        for line in (
-            [replace(metric, name=name, label=reward) for name, reward in rewards if find_metric(name) == metric]
-            if REWARD in metric.name
-            else [metric]
-        )
-    ]
-    return replace(panel, lines=tuple(lines))
+
+    def lines_of(metric: Metric) -> list[Metric]:
+        if REWARD not in metric.name:
+            return [metric]
+        return [replace(metric, name=name, label=reward) for name, reward in rewards if find_metric(name) == metric]
+
+    panels = [replace(panel, lines=tuple(chain(*map(lines_of, panel.metrics)))) for panel in panels_of(names)]
+    return [panel for panel in panels if any(line.name in logged for line in panel.metrics)]

@@ -1,11 +1,21 @@
-"""The messages to the heatmap's scripts, as typed dictionaries; their own types are made of them at lint time."""
+"""The messages to the heatmap's scripts, as typed dictionaries; their own types are made of them at lint time.
+
+Offsets count UTF-16 units, as JavaScript does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NotRequired, TypedDict
 
-from workbench.schema.credit import Term
+import numpy as np
+import numpy.typing as npt
+
+from workbench.schema import ASSISTANT, LossSettings, Rollout, Term, TokenMeasure, Turn
 
 Scores = Mapping[str, float | None]
 """Score by reward function; None where none was given."""
@@ -15,26 +25,26 @@ Said = Sequence[tuple[str, str | None]]
 """A sentence in pieces, each with what it points at."""
 
 
-class WhyPayload(TypedDict):
+class ExplainedPayload(TypedDict):
+    """The value of the tokens ``first`` to ``last``, whose terms are the same, and the sentence about it."""
+
+    first: int
+    last: int
+    total: float
+    clip: float | None
+    said: Said
+
+
+class WhyPayload(ExplainedPayload):
     """The terms of one token."""
 
-    first: int
-    last: int
     list: Sequence[Mapping[str, Any]]
-    total: float
-    clip: float | None
-    said: Said
 
 
-class StretchPayload(TypedDict):
+class StretchPayload(ExplainedPayload):
     """Tokens with the same terms; ``terms`` are runs of indices into the rollout's."""
 
-    first: int
-    last: int
     terms: Sequence[Sequence[int]]
-    total: float
-    clip: float | None
-    said: Said
 
 
 Logged = Sequence[tuple[str, str, Any]]
@@ -76,17 +86,6 @@ class CreditedPayload(TypedDict):
     why: NotRequired[Sequence[StretchPayload]]
 
 
-class MeasurePayload(TypedDict):
-    """A quantity that a watched row's tokens are coloured by; see ``schema.TokenMeasure``."""
-
-    key: str
-    label: str
-    short: str
-    meaning: str
-    signed: bool
-    additive: bool
-
-
 class FactPayload(TypedDict):
     """A number of a watched row or text, now and at the first look (None where that is the one shown)."""
 
@@ -114,19 +113,10 @@ class PassPayload(TypedDict):
     router: float
 
 
-class LossPayload(TypedDict):
-    """A loss, under TRL's names; see ``schema.LossSettings``."""
+class LossPassesPayload(TypedDict):
+    """A loss's name, and the optimiser steps over a group; its settings have the names of ``schema.LossSettings``."""
 
     type: str
-    epsilon: float
-    epsilonHigh: float
-    delta: float | None
-    beta: float
-    klTimesRatio: bool
-    sequenceRatio: bool
-    sapoTemperatures: Sequence[float]
-    vespoK: Sequence[float]
-    vespoLambda: Sequence[float]
     passes: Sequence[PassPayload]
 
 
@@ -247,13 +237,81 @@ class GroupPayload(TypedDict):
     order: NotRequired[Sequence[int]]
     opens: NotRequired[tuple[int, int] | None]
     source: NotRequired[Sequence[tuple[str, str]]]
-    loss: NotRequired[LossPayload]
+    loss: NotRequired[Mapping[str, Any]]
     other: NotRequired[OtherPayload]
-    measures: NotRequired[Sequence[MeasurePayload]]
+    measures: NotRequired[Sequence[TokenMeasure]]
     facts: NotRequired[Sequence[FactPayload]]
     step: NotRequired[int]
     before: NotRequired[int | None]
 
 
-DATACLASSES = {"TermPayload": Term}
-"""Sent field by field."""
+DATACLASSES = {
+    "TermPayload": Term,
+    "MeasurePayload": TokenMeasure,
+    "LossPayload": (LossSettings, LossPassesPayload),
+}
+"""Sent field by field, several as one."""
+
+
+# --- values as the scripts read them ----------------------------------------------------------------------------------
+
+
+def rounded(values: Sequence[float] | npt.NDArray[np.float32] | None, digits: int = 5) -> list[float] | None:
+    return None if values is None else np.round(np.asarray(values, np.float64), digits).tolist()
+
+
+def utf16_offsets(text: str) -> Callable[[int], int]:
+    """Return a function from character offsets of ``text`` to UTF-16 offsets: each astral character counts twice."""
+    astral = [i for i, character in enumerate(text) if ord(character) > 0xFFFF]
+    return lambda position: position + bisect_right(astral, position - 1)
+
+
+OBSERVATION = "observation"
+"""The role of a stretch that nothing but a mask tells of."""
+_LINE = re.compile(r"[ \t]*call:(.*)")
+_TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_END = re.compile(r"\s*(?:<[^<>\s]{1,40}>)?\s*")  # what may follow a call: an end-of-sequence token
+_LONGEST_NAME = 60
+
+
+def turns_payload(rollout: Rollout) -> list[TurnPayload]:
+    """Return every stretch of an episode, in order; of a completion that is none, nothing."""
+    if not rollout.is_episode:
+        return []
+    return [_turn_payload(turn, "".join(rollout.texts[turn.start : turn.end])) for turn in _turns(rollout)]
+
+
+def _turns(rollout: Rollout) -> Iterable[Turn]:
+    """Return an episode's turns; a mask says no more than where they are."""
+    if rollout.turns or rollout.mask is None:
+        return rollout.turns
+    runs = [(sampled, [*run]) for sampled, run in groupby(range(len(rollout)), key=rollout.is_sampled)]
+    return [Turn(ASSISTANT if sampled else OBSERVATION, run[0], run[-1] + 1) for sampled, run in runs]
+
+
+def _turn_payload(turn: Turn, text: str) -> TurnPayload:
+    payload: TurnPayload = {
+        "role": turn.role,
+        "sampled": turn.is_sampled,
+        "start": turn.start,
+        "end": turn.end,
+        "seconds": round(turn.seconds, 4),
+        "error": turn.error,
+        "note": turn.note,
+    }
+    if turn.is_sampled and (names := find_calls(text)):
+        payload["calls"] = names
+        payload["isCall"] = bool(_END.fullmatch(_LINE.sub("", _TOOL_CALL.sub("", text))))
+    return payload
+
+
+def find_calls(text: str) -> list[str]:
+    """Return the tool that each call of a turn names, "" where it names none."""
+    names = ["" for line in text.splitlines() if _LINE.match(line)]
+    for call in _TOOL_CALL.findall(text):
+        try:
+            name = json.loads(call)["name"]
+        except (ValueError, RecursionError, LookupError, TypeError):
+            name = None
+        names.append(name[:_LONGEST_NAME] if isinstance(name, str) else "")
+    return names

@@ -9,7 +9,7 @@ from workbench.errors import RunError
 from workbench.runs import Run
 from workbench.schema import whole_percent
 from workbench.views.curves import Columns, columns_of
-from workbench.views.wording import Sentence, course, listed, number, sentence
+from workbench.views.wording import Sentence, course, join_words, number, sentence
 
 ALPHA = 0.05
 """A change in accuracy is told from chance by McNemar's exact test at this level."""
@@ -92,7 +92,7 @@ def about_run(
 def about_measures(measures: Mapping[str, Sequence[float]]) -> list[Sentence]:
     """Say where the measures of a run without held-out problems went, those that moved beyond their noise."""
     moved = [text for name, values in measures.items() if (text := course(name, values))]
-    return [sentence(f"{listed(moved)}.")] if moved else []
+    return [sentence(f"{join_words(moved)}.")] if moved else []
 
 
 def _when(curve: Sequence[tuple[int, float]], end: float, problems: int, sure: bool) -> list[str]:

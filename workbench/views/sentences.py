@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from workbench.schema import JUDGES, Credit, Group, counted, two_places
+from workbench.schema import JUDGES, Credit, Group, say_count, two_places
 from workbench.views.wording import (
     NAMED,
     SAME,
     Sentence,
+    drop_none,
     is_same,
-    known_values,
-    listed,
+    join_words,
     names,
     number,
     percent,
@@ -102,7 +102,7 @@ def _wronged(credit: Credit, already: str = "") -> str:
             ]
             if ids and f"{len(ids)} of {len(of)} {noun}" not in str(Sentence(already)):
                 counts.append(f"[{len(ids)} of {len(of)}]({'step' if step else 'rollout'}:{','.join(ids)}) {noun}")
-        ways += [f"{way} {listed(counts)}"] if counts else []
+        ways += [f"{way} {join_words(counts)}"] if counts else []
     return f"`{credit.scheme}` pushes {', and '.join(ways)}." if ways else ""
 
 
@@ -128,10 +128,10 @@ class _Group:
 
     @classmethod
     def of(cls, credit: Credit) -> _Group:
-        scored, rollouts, kept = credit.scored, credit.scored.group.rollouts, credit.counted
+        scored, rollouts, kept = credit.scored, credit.scored.group.rollouts, credit.is_counted
         rows = [credit.of(i).tolist() if is_counted else [] for i, is_counted in enumerate(kept)]
 
-        def counted_of(values: Sequence[Any], otherwise: Any) -> list[Any]:
+        def in_loss(values: Sequence[Any], otherwise: Any) -> list[Any]:
             return [value if is_counted else otherwise for value, is_counted in zip(values, kept, strict=True)]
 
         return cls(
@@ -141,10 +141,10 @@ class _Group:
             step_pushes=credit.pushes[1],
             tokens=[[a for t, a in enumerate(row) if r.is_sampled(t)] for r, row in zip(rollouts, rows, strict=True)],
             at=[[row[last] for _, last in s.spans] if row else [] for s, row in zip(scored.scored, rows, strict=True)],
-            outcomes=counted_of(scored.outcomes or [None] * len(kept), None),
-            steps=counted_of(scored.step_rewards, []),
-            right=scored.answers_right and counted_of(scored.answers_right, None),
-            step_right=scored.steps_right and counted_of(scored.steps_right, []),
+            outcomes=in_loss(scored.outcomes or [None] * len(kept), None),
+            steps=in_loss(scored.step_rewards, []),
+            right=scored.answers_right and in_loss(scored.answers_right, None),
+            step_right=scored.steps_right and in_loss(scored.steps_right, []),
             has_steps=any(p.kind == "step" for p in credit.parts),
             has_outcome=any(p.kind in ("outcome", "return", "token", "delta") for p in credit.parts),
         )
@@ -153,7 +153,7 @@ class _Group:
     def decided_by(self) -> str:
         """ "`length` decides alone", of answers that are all right or all wrong and trained on nevertheless; or ""."""
         names = [f"`{name}`" for name in self.credit.deciding()]
-        return f"{listed(names)} decide{'s' * (len(names) == 1)} alone" if names else ""
+        return f"{join_words(names)} decide{'s' * (len(names) == 1)} alone" if names else ""
 
     def on_balance(self, ids: Sequence[int]) -> str:
         """Said of answers whose tokens go both ways."""
@@ -185,7 +185,7 @@ class _Group:
     def against(self, down: bool) -> list[int]:
         """Answers that are right, or else score high among the group's that differ, and are pushed down; or the other
         way round."""
-        known, well = known_values([self.outcomes]), self.right
+        known, well = drop_none([self.outcomes]), self.right
         if not well and not is_same(known):
             low, high, mean = min(known), max(known), fmean(known)
             least, most = min(low + HIGH * (high - low), mean), max(high - HIGH * (high - low), mean)
@@ -194,7 +194,7 @@ class _Group:
 
 
 def _count(group: _Group) -> str:
-    known: list[float] = known_values([group.outcomes if group.right is None else group.right])
+    known: list[float] = drop_none([group.outcomes if group.right is None else group.right])
     lost, outside = len(group.everyone) - len(known), len(group.tokens) - len(group.everyone)
     if not known:
         return "no answer could be scored." if lost and (group.outcomes or group.right) else ""
@@ -211,7 +211,7 @@ def _count(group: _Group) -> str:
         return f"[{share}](filter:right){' scored answers' if lost else ''} right{rest}."
     if not is_same(known):
         return f"answers score {value_range(known)}, {quantity(fmean(known))} on average{rest}."
-    steps, right = known_values(group.steps), known_values(group.step_right or ())
+    steps, right = drop_none(group.steps), drop_none(group.step_right or ())
     of_steps = f"; [{right.count(True)} of {len(right)}](steps:wrong) steps are right"
     if steps and not right:
         of_steps = f"; their steps score {value_range(steps)}"
@@ -220,23 +220,26 @@ def _count(group: _Group) -> str:
 
 def _nothing(group: _Group) -> str:
     """Say why no token is pushed."""
-    answers, steps = set(known_values([group.outcomes])), set(known_values(group.steps))
-    if not group.everyone:
-        why = "every answer is cut off, and the loss leaves such out."
-    elif group.credit.gate_reason:
-        why = f"the group is gated, since {group.credit.gate_reason}."
-    elif not answers and not steps:
-        why = "nothing is scored."
-    elif len(answers) > 1 and not group.has_outcome:
-        why = "every step scores the same; `outcome` would compare the answers."
-    elif len(steps) > 1 and not group.has_steps:
-        why = "no two answers score differently; `process` would compare the steps."
-    elif 2 * (cut := sum(rollout.truncated for rollout in group.credit.scored.group.rollouts)) > len(group.tokens):
-        why = f"{cut} of {len(group.tokens)} answers were cut off; allow more tokens."
-    elif group.right and any(right is not None for right in group.right):
-        why = f"no score differs; is the problem too {'easy' if any(group.right) else 'hard'}?"
-    else:
-        why = "no score differs."
+    answers, steps = set(drop_none([group.outcomes])), set(drop_none(group.steps))
+    verdicts, gated, total = drop_none([group.right or ()]), group.credit.gate_reason, len(group.tokens)
+    cut = sum(rollout.truncated for rollout in group.credit.scored.group.rollouts)
+    reasons = (
+        (not group.everyone, "every answer is cut off, and the loss leaves such out."),
+        (gated, f"the group is gated, since {gated}."),
+        (not answers and not steps, "nothing is scored."),
+        (
+            len(answers) > 1 and not group.has_outcome,
+            "every step scores the same; `outcome` would compare the answers.",
+        ),
+        (
+            len(steps) > 1 and not group.has_steps,
+            "no two answers score differently; `process` would compare the steps.",
+        ),
+        (2 * cut > total, f"{cut} of {total} answers were cut off; allow more tokens."),
+        (verdicts, f"no score differs; is the problem too {'easy' if any(verdicts) else 'hard'}?"),
+        (True, "no score differs."),
+    )
+    why = next(said for holds, said in reasons if holds)
     return f"`{group.credit.scheme}` learns nothing here: {why}"
 
 
@@ -357,7 +360,7 @@ def _push(group: _Group) -> str:
     still = sum(abs(a) <= _ZERO for a in values) / len(values)
     if still > STILL and not whole:
         said.append(f"{percent(still)} not at all")
-    return f"training would push {listed(said)}."
+    return f"training would push {join_words(said)}."
 
 
 # What is drawn first: the order of the answers, what a card says of each, and where a reader is taken
@@ -416,7 +419,7 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
     if credit.gate_reason:
         gated = Sentence("**Gated**: it trains nothing")
         facts.insert(0, Fact(gated, Sentence(credit.gate_reason), "ungate", "Train on it"))
-    elif (decided := group.decided_by) and not any(known_values([group.right or ()])):
+    elif (decided := group.decided_by) and not any(drop_none([group.right or ()])):
         phantom = Sentence("**No answer is right**, yet it trains")
         facts.insert(0, Fact(phantom, Sentence(decided), "gate", "Gate by the outcome"))
     if weight := credit.options.get("outcome_weight"):
@@ -471,14 +474,14 @@ def _loops(text: str) -> bool:
 
 def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
     unmatched = sum(not credit.scored.scored[i].matched for i in group.everyone)
-    right, scores = known_values(group.step_right or ()), known_values(group.steps)
+    right, scores = drop_none(group.step_right or ()), drop_none(group.steps)
     if right:
         said = f"**[{right.count(True)} of {len(right)}](steps:wrong)** steps are right"
         wrong = Counter(k for i in group.everyone for k in group.steps_that(right=False, of=i))
         most = max(wrong.values(), default=0)
         worst = sorted(k for k, count in wrong.items() if count == most)
         detail = f"most errors in {names('step', worst)}" if most >= WORTH_NAMING and len(worst) <= NAMED else ""
-        if labelled := len(known_values(credit.in_loss.labels)):
+        if labelled := len(drop_none(credit.in_loss.labels)):
             detail = f"{number(labelled)} by your label{'s' * (labelled > 1)}"
     elif scores:
         said = f"steps score **{value_range(scores)}**"
@@ -543,12 +546,12 @@ def about_opened(
     ``source`` is what the file is called ("a TRL log"), ``advantages`` how its own ones follow from its rewards and how
     far they are off at most, ``unused`` names columns that nothing uses, and ``tokens`` a tokenizer.
     """
-    said = [f"{counted(groups, 'group')} ({counted(answers, 'answer')}){f' of {source}' if source else ''}"]
+    said = [f"{say_count(groups, 'group')} ({say_count(answers, 'answer')}){f' of {source}' if source else ''}"]
     if advantages is not None:
         said.append(f"its advantages are {advantages[0]}, equal within {_bound(advantages[1])}")
     if unused:
         named = f" ({', '.join(unused)})" if len(unused) <= NAMED else ""
-        said.append(f"{counted(len(unused), 'column')} {'was' if len(unused) == 1 else 'were'} not used{named}")
+        said.append(f"{say_count(len(unused), 'column')} {'was' if len(unused) == 1 else 'were'} not used{named}")
     by = {"": "", "words": "Tokens are words.", "the file's own": "Tokens are the file's own."}
     by |= {"the run's own": "Tokens are the run's own."}
     return sentence(f"opened {'; '.join(said)}.", by.get(tokens, f"Tokens by `{tokens}`'s tokenizer."))

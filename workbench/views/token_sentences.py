@@ -9,9 +9,9 @@ from workbench.schema import Credit, Explanation, Term
 from workbench.views.wording import (
     SAME,
     Sentence,
+    drop_none,
     is_same,
-    known_values,
-    listed,
+    join_words,
     names,
     number,
     quantity,
@@ -36,22 +36,22 @@ def about_explanation(credit: Credit, explanation: Explanation) -> Sentence:
     own = next((k for k, (first, last) in enumerate(spans) if first <= token <= last), None)
     step_right = verdicts[rollout] if verdicts else []
     sampled = credit.scored.group.rollouts[rollout].is_sampled(token)
-    if not credit.counted[rollout]:
-        return sentence("left out of the loss, with its whole answer.")
-    if not explanation.terms:
-        wrong = next((k for k, right in enumerate(step_right) if right is False), None)
-        why = "it belongs to no step" if own is None else "nothing it depends on was scored"
-        if not sampled:
-            why = "the environment wrote it, not the policy"
-        elif credit.scheme == "first_error" and wrong is not None and own is not None and wrong < own:
-            why = f"{names('step', [wrong])} is wrong, and no later step counts"
-        return sentence(f"not moved: {why}.")
-    if credit.gate_reason:
-        return sentence(f"not moved: the group is gated, since {credit.gate_reason}.")
+    before = [k for k in range(own or 0) if credit.scheme == "first_error" and step_right and step_right[k] is False]
+    still, gated = not explanation.terms, credit.gate_reason
+    reasons = (
+        (not credit.is_counted[rollout], "left out of the loss, with its whole answer."),
+        (not sampled, "not moved: the environment wrote it, not the policy."),
+        (still and before, f"not moved: {names('step', before[:1])} is wrong, and no later step counts."),
+        (still and own is None, "not moved: it belongs to no step."),
+        (still, "not moved: nothing it depends on was scored."),
+        (gated, f"not moved: the group is gated, since {gated}."),
+    )
+    if why_still := next((said for holds, said in reasons if holds), ""):
+        return sentence(why_still)
     value = float(explanation.advantage)
     clauses = _clauses(credit, explanation, own, verdicts, right[rollout] if right else None)
-    ahead = listed([text for size, text in clauses if size * (value or 1) > 0])
-    against = listed([text for size, text in clauses if size * (value or 1) < 0])
+    ahead = join_words([text for size, text in clauses if size * (value or 1) > 0])
+    against = join_words([text for size, text in clauses if size * (value or 1) < 0])
     way = f"pushed {'up' if value > 0 else 'down'} ({signed(value)})" if abs(value) > SAME else "evens out (0)"
     verdict = step_right[own] if own is not None and step_right else None
     if verdict is not None and verdict is (value < 0) and abs(value) > SAME:
@@ -158,7 +158,7 @@ def _peers(credit: Credit, own: int | None) -> str:
     ):
         return ""
     at = slice(None) if credit.scheme == "step" else slice(own, own + 1)
-    pool = known_values(row[at] for row in counted.steps_right or ())
+    pool = drop_none(row[at] for row in counted.steps_right or ())
     right = f"{sum(pool)} of {len(pool)}"
     return f"; {right} steps are right" if credit.scheme == "step" else f"; step {own + 1} is right in {right} answers"
 

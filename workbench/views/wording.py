@@ -81,7 +81,7 @@ def value_range(values: Sequence[float]) -> str:
     return " to ".join(dict.fromkeys((quantity(min(values)), quantity(max(values)))))
 
 
-def known_values(rows: Iterable[Sequence[Any]]) -> list[Any]:
+def drop_none(rows: Iterable[Sequence[Any]]) -> list[Any]:
     return [value for row in rows for value in row if value is not None]
 
 
@@ -94,7 +94,7 @@ def number(n: int) -> str:
     return _NUMBERS[n] if n < len(_NUMBERS) else f"{n:,}"
 
 
-def listed(items: Sequence[str]) -> str:
+def join_words(items: Sequence[str]) -> str:
     """a; a and b; a, b and c."""
     return " and ".join(filter(None, (", ".join(items[:-1]), items[-1]))) if items else ""
 
@@ -111,4 +111,4 @@ def names(noun: str, ids: Sequence[int], of: int | None = None) -> str:
         return f"{plural} {links[0]} to {links[-1]}"
     if len(ids) > NAMED:
         links = [*links[: NAMED - 1], f"{number(len(ids) - NAMED + 1)} others"]
-    return f"{plural} {listed(links)}"
+    return f"{plural} {join_words(links)}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.credit.schemes import outcomes, steps
 from workbench.credit.schemes.scheme import Need, Part, Scheme, Value, resolve
-from workbench.errors import CreditError, did_you_mean, shown
+from workbench.errors import CreditError, did_you_mean, quote
 
 __all__ = ["SCHEMES", "Need", "Part", "Scheme", "check_options", "find_scheme"]
 
@@ -23,7 +23,7 @@ def find_scheme(name: str) -> Scheme:
     """Raises CreditError naming the schemes there are."""
     if not isinstance(name, str) or name not in SCHEMES:
         guess = did_you_mean(name, SCHEMES)
-        raise CreditError(f"unknown credit scheme {shown(name)}{guess}; choose one of {', '.join(SCHEMES)}")
+        raise CreditError(f"unknown credit scheme {quote(name)}{guess}; choose one of {', '.join(SCHEMES)}")
     return SCHEMES[name]
 
 

@@ -267,7 +267,7 @@ def lambda_grpo(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = 
     sharing = [np.ones(len(ids)) for ids in _ids(batch)]
     for group in np.unique(batch.group[scored]):
         _count_sharing(_ids(batch), scored[batch.group[scored] == group], sharing)
-    counts = [count[tokens] for count, tokens in zip(sharing, batch.sampled, strict=True)]
+    counts = [count[tokens] for count, tokens in zip(sharing, batch.policy_tokens, strict=True)]
     values = _of_tokens(batch, whole)
     return Part("outcome", "own", values, 1.0 / np.concatenate([*counts, np.zeros(0)]), unit="token")
 
@@ -311,7 +311,7 @@ def ktae(
     test is computed in float32: its rounding moves the numbers of many tokens; here p is exact.
     """
     outcomes = outcomes_of(batch)
-    ids = [known[tokens] for known, tokens in zip(_ids(batch), batch.sampled, strict=True)]
+    ids = [known[tokens] for known, tokens in zip(_ids(batch), batch.policy_tokens, strict=True)]
     weights = [np.zeros(len(known)) for known in ids]
     right = outcomes >= right_from
     for group in np.unique(batch.group):

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from workbench.credit.batch import Batch, Floats, Normalise, Normalised, z_within
-from workbench.errors import CreditError, did_you_mean, shown
+from workbench.errors import CreditError, did_you_mean, quote
 from workbench.schema import Carry, CreditPart, PartKind, Unit
 
 # --- a scheme's options, from its own signature -----------------------------------------------------------------------
@@ -55,16 +55,16 @@ class Option:
         """The value, as its kind. Raises CreditError naming the option, the value and what would fit."""
         if self.kind == "switch":
             if not isinstance(value, bool):
-                raise CreditError(f"{self.name} is {shown(value)}; use true or false")
+                raise CreditError(f"{self.name} is {quote(value)}; use true or false")
             return value
         if self.kind == "choice":
             if value not in self.choices:
-                raise CreditError(f"{self.name} is {shown(value)}; choose one of {', '.join(self.choices)}")
+                raise CreditError(f"{self.name} is {quote(value)}; choose one of {', '.join(self.choices)}")
             return str(value)
         fits = isinstance(value, int | float) and not isinstance(value, bool)
         assert self.low is not None and self.high is not None  # noqa: PT018
         if not fits or not self.low <= value <= self.high or not math.isfinite(value):
-            raise CreditError(f"{self.name} is {shown(value)}; use a number from {self.low:g} to {self.high:g}")
+            raise CreditError(f"{self.name} is {quote(value)}; use a number from {self.low:g} to {self.high:g}")
         return float(value)
 
     def from_text(self, text: str) -> Value:
@@ -154,7 +154,7 @@ def resolve(scheme: str, options: tuple[Option, ...], values: Mapping[str, Any])
             continue
         if name != "gamma":
             raise CreditError(
-                f"scheme {scheme!r} has no option {shown(name)}{did_you_mean(name, known)}; it has "
+                f"scheme {scheme!r} has no option {quote(name)}{did_you_mean(name, known)}; it has "
                 f"{', '.join((*known, *SHARED))}"
             )
         if GAMMA.check(value) != 1.0:

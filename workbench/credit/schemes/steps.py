@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.credit.batch import Batch, Floats, Integers, Normalise, Normalised, z_within
 from workbench.credit.schemes.scheme import Gamma, Part, Range, Scheme, Threshold, by_completion, outcomes_of, pooled
-from workbench.schema.numbers import counted
+from workbench.schema.numbers import say_count
 
 Temperature = Annotated[float, Range("Of the softmax that picks a completion's worst steps", 1e-3, 100.0)]
 Signed = Annotated[bool, "Map rewards from 0 to 1 onto -1 to 1 first: r becomes 2r - 1"]
@@ -126,7 +126,7 @@ def _order_warnings(batch: Batch, factor: Floats) -> dict[int, str]:
     turned = (factor < 0) & (low < high)
     return {
         group: (
-            f"in {counted(int(turned[batch.group == group].sum()), 'answer')} of {(batch.group == group).sum()} the "
+            f"in {say_count(int(turned[batch.group == group].sum()), 'answer')} of {(batch.group == group).sum()} the "
             "steps with the higher rewards get the lower advantages: 'rescaled', a scheme for study, blames the right "
             "steps of an answer below the mean, and a wrong step of reward 0 loses nothing; choose process or prpo"
         )

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from workbench.errors import RewardCodeError, did_you_mean, shown
+from workbench.errors import RewardCodeError, did_you_mean, quote
 from workbench.rewards.builtin.answers import (
     countdown_equation,
     gsm8k_answer,
@@ -420,7 +420,7 @@ def find_builtin(name: str) -> Builtin:
     if name.startswith(PREFIX):
         return trl_function(name.removeprefix(PREFIX))
     raise RewardCodeError(
-        f"no built-in reward is named {shown(name)}{did_you_mean(name, BUILTINS)}; choose one of "
+        f"no built-in reward is named {quote(name)}{did_you_mean(name, BUILTINS)}; choose one of "
         f"{', '.join(BUILTINS)}, or give its code",
         reward=name,
     )

@@ -18,7 +18,7 @@ from workbench.errors import ConfigError
 from workbench.policies.prompts import find_chat_template
 from workbench.rewards import RewardConfig
 from workbench.rewards.protocol import RESERVED
-from workbench.schema import Example, OnAnswers, OnCredit, OnPass, OnRows, counted
+from workbench.schema import Example, OnAnswers, OnCredit, OnPass, OnRows, say_count
 from workbench.steps import StepPattern
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class SampledSection(MethodSection):
         return [
             ("pattern", f"{self.pattern.regex}  ({self.pattern.kind})"),
             ("rewards", ", ".join(f"{reward.name}{reward.weight_text}" for reward in self.rewards)),
-            ("batch", f"{counted(self.prompts_per_step, 'prompt')} × {self.sampling.num_generations}"),
+            ("batch", f"{say_count(self.prompts_per_step, 'prompt')} × {self.sampling.num_generations}"),
         ]
 
     def less_memory(self, config: SharedConfig) -> str:

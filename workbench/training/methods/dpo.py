@@ -12,7 +12,7 @@ from pydantic import Field
 from workbench.config import SamplingConfig, SharedConfig
 from workbench.data.rows import Pair
 from workbench.policies.prompts import encode_prompt
-from workbench.schema import TokenMeasure, counted
+from workbench.schema import TokenMeasure, say_count
 from workbench.training.methods.base import NOBODY, Listeners, Method, Seen, StoredSection, Trainer
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class DPOSection(StoredSection):
     def facts(self) -> list[tuple[str, str]]:
         return [
             ("method", "dpo: direct preference optimisation"),
-            ("batch", counted(self.batch_size, "pair")),
+            ("batch", say_count(self.batch_size, "pair")),
             ("loss", f"β {self.beta:g}, {self.loss_type}"),
             ("rollouts", "none: dpo trains on pairs"),
         ]

@@ -14,7 +14,7 @@ from pydantic import Field
 from workbench.config import ModelFormat, SharedConfig
 from workbench.data.rows import Pair
 from workbench.models.find import base_and_adapters
-from workbench.schema import Prompt, TokenMeasure, counted
+from workbench.schema import Prompt, TokenMeasure, say_count
 from workbench.steps import token_texts
 from workbench.training.methods.base import NOBODY, Listeners, Method, Seen, StoredSection, Trainer
 
@@ -48,7 +48,7 @@ class RewardSection(StoredSection):
         centred = self.center_rewards_coefficient
         return [
             ("method", "reward: a reward model"),
-            ("batch", counted(self.batch_size, "pair")),
+            ("batch", say_count(self.batch_size, "pair")),
             ("loss", "Bradley–Terry" + (f", centred {centred:g}" if centred else "")),
             ("rollouts", "none: reward trains on pairs"),
         ]

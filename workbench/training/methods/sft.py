@@ -12,7 +12,7 @@ from pydantic import Field
 from workbench.config import SamplingConfig, SharedConfig
 from workbench.data.rows import Demonstration
 from workbench.policies.prompts import encode_prompt
-from workbench.schema import TokenMeasure, counted
+from workbench.schema import TokenMeasure, say_count
 from workbench.training.methods.base import NOBODY, Listeners, Method, Seen, StoredSection, Trainer
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SFTSection(StoredSection):
     def facts(self) -> list[tuple[str, str]]:
         return [
             ("method", "sft: supervised fine-tuning"),
-            ("batch", counted(self.batch_size, "demonstration")),
+            ("batch", say_count(self.batch_size, "demonstration")),
             ("loss", f"{self.loss_type} of the completions"),
             ("rollouts", "none: sft trains on demonstrations"),
         ]

@@ -20,7 +20,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.places import RUN, is_of_run
 from workbench.rewards import Sandbox
 from workbench.runs import open_run
-from workbench.schema import Credit, Group, counted, two_places
+from workbench.schema import Credit, Group, say_count, two_places
 from workbench.ui.handlers.example import choose_example, edited_example, find_task, with_group
 from workbench.ui.handlers.fields import changed, credit_config, number_in
 from workbench.ui.handlers.opening import short
@@ -216,7 +216,7 @@ def _prompt_row(place: int, credit: Credit) -> PromptPayload:
     verdicts = [None if judge is None else one.outcome_scores.get(judge) for one in scored.scored]
     means = [
         sum(own) / max(len(own), 1) if counts else None
-        for i, (rollout, counts) in enumerate(zip(scored.group.rollouts, credit.counted, strict=True))
+        for i, (rollout, counts) in enumerate(zip(scored.group.rollouts, credit.is_counted, strict=True))
         for own in [[value for t, value in enumerate(credit.of(i).tolist()) if rollout.is_sampled(t)]]
     ]
     answers = [(mean, None if said is None else said > 0) for mean, said in zip(means, verdicts, strict=True)]
@@ -274,7 +274,7 @@ def _told(credit: Credit) -> str:
     scored, judge = credit.scored, credit.scored.judge("outcome")
     if judge is not None:
         right = sum((one.outcome_scores.get(judge) or 0) > 0 for one in scored.scored)
-        return f"{right} of {counted(len(scored.group), 'answer')} right"
+        return f"{right} of {say_count(len(scored.group), 'answer')} right"
     sums = [sum(reward for reward in one.rewards if reward is not None) for one in scored.scored]
     return f"step rewards of {two_places(sum(sums) / len(sums))} an answer"
 

@@ -35,7 +35,7 @@ from workbench.places import is_of_run, local_path
 from workbench.policies.client import PolicyStatus
 from workbench.policies.prompts import find_chat_template
 from workbench.rewards import split_group
-from workbench.schema import Example, Group, Prompt, counted
+from workbench.schema import Example, Group, Prompt, say_count
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.fields import with_path
@@ -273,7 +273,7 @@ def _counts(splits: Sequence[Split], each: str = "") -> str:
     """ "6 steps", "4 to 7 steps", and in how many answers if not in all."""
     counts = [len(cut.steps) for cut in splits if cut.matched]
     least, most = min(counts), max(counts)
-    steps = counted(most, "step") if least == most else f"{least} to {counted(most, 'step')}"
+    steps = say_count(most, "step") if least == most else f"{least} to {say_count(most, 'step')}"
     return f"{steps}{each}" + (f" in {len(counts)} of {len(splits)}" if len(counts) < len(splits) else "")
 
 

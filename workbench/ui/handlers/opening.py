@@ -20,10 +20,10 @@ from workbench.data import FORMATS, LABELLED, ROLLOUTS, SHIPPED, Facts, Imported
 from workbench.data.formats import Look, look_at
 from workbench.data.logs import LoggedAdvantages, recognise_advantages
 from workbench.data.rollouts import OWN
-from workbench.errors import TaskError, WorkbenchError, shown
+from workbench.errors import TaskError, WorkbenchError, quote
 from workbench.rewards import RewardConfig, find_builtin
 from workbench.rewards.source import reward_functions, reward_in_file
-from workbench.schema import Prompt, counted
+from workbench.schema import Prompt, say_count
 from workbench.steps import PRESETS
 from workbench.ui.handlers.example import choose_example, find_task, fitting_preset, with_group
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
@@ -104,9 +104,9 @@ def find_file(path: str, workspace: Path) -> str | Path:
     try:
         found = (workspace / Path(typed).expanduser()).resolve()
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, a circle of links, the home of nobody
-        raise TaskError(f"{shown(typed)} is no path that can be followed ({error}); give a file's path") from error
+        raise TaskError(f"{quote(typed)} is no path that can be followed ({error}); give a file's path") from error
     if not found.is_relative_to(workspace.resolve()):
-        raise TaskError(f"{shown(typed)} is outside the workspace {workspace}; put the file there, or drop it here")
+        raise TaskError(f"{quote(typed)} is outside the workspace {workspace}; put the file there, or drop it here")
     return found
 
 
@@ -165,7 +165,7 @@ def _functions(ask: Ask, file: Path) -> Opening:
     names = reward_functions(read_text(file, file.name)) or [""]
     rewards = tuple(reward_in_file(f"{file}::{name}") for name in names)
     listed = ", ".join(fields["name"] for fields in rewards)
-    return Opening(ask, Note(f"Added {counted(len(rewards), 'reward')}: {listed}.", level="info"), rewards=rewards)
+    return Opening(ask, Note(f"Added {say_count(len(rewards), 'reward')}: {listed}.", level="info"), rewards=rewards)
 
 
 def _among_data(file: Path, workspace: Path) -> Path:
@@ -186,7 +186,7 @@ def _problems(ask: Ask, look: Look, section: TaskSection, task: Task) -> Opening
     said = [f"{name} is {named[role]}" for role, name in look.mapping.items() if role in named]
     noun = {"prompts": "problem", "labelled_steps": "labelled answer"}.get(task.kind, task.kind.removesuffix("s"))
     said += [f"{count:,} with the label false left out" for reason, count in task.skipped.items() if reason == "label"]
-    text = f"Opened {counted(len(task) + len(task.held_out), noun)}{': ' if said else ''}{', '.join(said)}."
+    text = f"Opened {say_count(len(task) + len(task.held_out), noun)}{': ' if said else ''}{', '.join(said)}."
     if task.unchecked:
         text += f" Nothing tells right from wrong ({task.unchecked}): choose the answer's column, or a reward."
     return Opening(

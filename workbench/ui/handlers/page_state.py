@@ -37,7 +37,7 @@ from workbench.config import (
 from workbench.config.rewards import RewardSection, read_schedule, schedule_text, weight_at
 from workbench.config.task import READING
 from workbench.credit import SCHEMES
-from workbench.errors import ConfigError, PatternError, RewardError, shown
+from workbench.errors import ConfigError, PatternError, RewardError, quote
 from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards import BUILTINS, RewardConfig, find_builtin
 from workbench.rewards.source import functions_in, kind_in, reward_functions
@@ -521,7 +521,7 @@ class PageState(BaseModel):
         """The options of sampling on Inspect, and its seed. Raises ConfigError with the field's path."""
         sampling, seed = SamplingConfig.parse(self.tree["method"]["sampling"], "method.sampling"), self.seed or 0
         if not isinstance(seed, int | float) or not 0 <= seed <= LARGEST_SEED or seed != int(seed):
-            raise ConfigError(f"seed {shown(seed)} is out of range; give a whole number from 0 to {LARGEST_SEED:,}")
+            raise ConfigError(f"seed {quote(seed)} is out of range; give a whole number from 0 to {LARGEST_SEED:,}")
         return sampling, int(seed)
 
     def prompting(self) -> PromptSection:

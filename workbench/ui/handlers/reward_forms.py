@@ -24,7 +24,7 @@ from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.source import reward_in_file, saved_rewards
 from workbench.rundir import checkpoint_or
 from workbench.runs import find_checkpoint, open_run
-from workbench.schema import counted
+from workbench.schema import say_count
 from workbench.steps import step_texts
 from workbench.ui.handlers.fields import help_of, label_of
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, row_of, set_fields
@@ -344,7 +344,7 @@ def _estimate(draft: PageState, values: Mapping[str, Any], services: Services, t
         estimated=estimated,
     )
     services.estimates[made.key] = estimated
-    said = Note(f"{counted(found.tokens, 'token')} in {found.seconds:.1f} s", level="info")
+    said = Note(f"{say_count(found.tokens, 'token')} in {found.seconds:.1f} s", level="info")
     yield View(said, made=(made, "" if before is None else before.key))
 
 
@@ -365,7 +365,7 @@ def values_facts(row: RewardRow) -> list[tuple[str, str]]:
         values = row.estimated.values
         known = [error for errors in values.errors for error in errors if error is not None]
         spread = f", standard error {sum(known) / len(known):.2f} on average" if known else ""
-        estimated = f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s{spread}"
+        estimated = f"{say_count(values.tokens, 'token')} in {values.seconds:.1f} s{spread}"
     return [
         ("value of a step", f"mean {how.outcome} of {how.continuations} continuations from its end"),
         ("a step scores", "what it adds to the value before it" if how.progress else "its value"),

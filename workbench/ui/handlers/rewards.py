@@ -20,7 +20,7 @@ from workbench.errors import WorkbenchError, cut, redact
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import kind_in, save_reward, saved_rewards
 from workbench.rewards.statistics import CallTimes, FunctionStatistics, RewardStatistics, describe_rewards
-from workbench.schema import RewardKind, ScoredGroup, counted, two_places, whole_percent
+from workbench.schema import RewardKind, ScoredGroup, say_count, two_places, whole_percent
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
 from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row, code_row, row_of
 from workbench.ui.handlers.reward_forms import (
@@ -367,7 +367,7 @@ def _gave(function: FunctionStatistics, is_judge: bool) -> str:
     if is_judge:
         right = (1 + scores.mean - scores.zeros) / 2 if (scores.low or 0) < 0 else scores.mean
         if function.kind == "outcome":
-            return f"{round(right * scores.count)} of {counted(scores.count, 'answer')} right"
+            return f"{round(right * scores.count)} of {say_count(scores.count, 'answer')} right"
         return f"{whole_percent(right)} % of steps right"
     return f"mean {two_places(scores.mean)}" + (f" · {whole_percent(scores.zeros)} % zero" if scores.zeros else "")
 
@@ -433,15 +433,15 @@ def scores_sentence(name: str, unit: str, scores: Sequence[float | None]) -> str
     """Say what a reward returned: "step_correctness scores 41 of 48 steps 1 and 7 steps 0"."""
     given = [score for score in scores if score is not None]
     if not given:
-        return f"{name} scores none of {counted(len(scores), unit)}"
+        return f"{name} scores none of {say_count(len(scores), unit)}"
     missing = len(scores) - len(given)
-    left = f"; {counted(missing, unit)} without a score" if missing else ""
+    left = f"; {say_count(missing, unit)} without a score" if missing else ""
     (most, first), *others = sorted(Counter(given).items(), reverse=True)
     if len(others) > 2:
         mean = two_places(sum(given) / len(given))
-        return f"{name} scores {counted(len(given), unit)} from {min(given):g} to {most:g}, mean {mean}{left}"
-    parts = [f"{first} of {counted(len(scores), unit)} {most:g}"]
-    parts += [f"{counted(count, unit)} {score:g}" for score, count in others]
+        return f"{name} scores {say_count(len(given), unit)} from {min(given):g} to {most:g}, mean {mean}{left}"
+    parts = [f"{first} of {say_count(len(scores), unit)} {most:g}"]
+    parts += [f"{say_count(count, unit)} {score:g}" for score, count in others]
     return f"{name} scores {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}{left}"
 
 

@@ -33,7 +33,7 @@ from workbench.ui.handlers.session import CHECKED, RUNS, Recent, Services
 from workbench.views.curves import ChartPayload, FoldPayload
 from workbench.views.export import chart_csv
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, DrawnLoss, credit_payload, row_payload, to_json
-from workbench.views.log import KeptRun, kept
+from workbench.views.log import KeptRun, open_log
 from workbench.views.payloads import Said, WhyPayload
 from workbench.views.run import run_sentences
 
@@ -202,7 +202,7 @@ def poll(
     """
     status, config = run.status(), run.config()
     method, summary, answers = run.method, run.summary_of(status, config), run.dir.answers.steps()
-    with kept(run) as known:
+    with open_log(run) as known:
         seconds = known.columns["seconds"][1]
         said, problems = _told(run, tuple(answers), status.started, known)
         news = _rows_since(known, cursor, method.metrics, smoothing=smoothing, problems=problems, groups=groups)
@@ -288,7 +288,7 @@ def _queue(workspace: Path, behind: str | None) -> _Queue:
             if status.final:
                 break
             names.append(behind)
-            with kept(run) as known:
+            with open_log(run) as known:
                 pace = known.pace
             wait = None if pace is None or wait is None else wait + pace * (status.total_steps - status.step)
             behind = status.behind if status.state == "queued" else None
@@ -301,7 +301,7 @@ def _queue(workspace: Path, behind: str | None) -> _Queue:
 def curve(workspace: Path, run: str, key: str) -> str:
     """All points of a run's panel as CSV. Raises RunError for a run that cannot be read."""
     opened = open_run(run, workspace)
-    with kept(opened) as known:
+    with open_log(opened) as known:
         return chart_csv(next(chart for chart in known.charts(opened.method.metrics) if chart.key == key))
 
 

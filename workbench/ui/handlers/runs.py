@@ -24,7 +24,7 @@ from workbench.runs import Run, default_workspace, discard, find_checkpoint, lis
 from workbench.runs.check import with_absolute_paths
 from workbench.runs.compare import Difference, configuration_key, configuration_labels, differences
 from workbench.runs.run import About, RunSummary, Trashed, about, describe, rename
-from workbench.schema import counted
+from workbench.schema import say_count
 from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.fields import summary, takes
@@ -38,7 +38,7 @@ from workbench.views.curves import Chart, ChartPayload, Columns, Seeds, over, ov
 from workbench.views.estimate import estimate, measured_pace
 from workbench.views.export import chart_csv
 from workbench.views.heatmap import to_json
-from workbench.views.log import Figures, figures, kept
+from workbench.views.log import Figures, figures, open_log
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
@@ -219,9 +219,9 @@ def _charts(chosen: Chosen, axis: str, **drawn: Any) -> list[Chart]:
 
 def _columns(run: Run, config: RunConfig) -> Columns:
     """What its curves are drawn of, and what they may be drawn over beside steps: time, and completions sampled."""
-    with kept(run) as known:
+    with open_log(run) as known:
         clock, seconds = known.columns[SECONDS]
-        columns = {name: (steps[:], values[:]) for name, (steps, values) in known.drawn().items()}
+        columns = {name: (steps[:], values[:]) for name, (steps, values) in known.curve_columns().items()}
         steps = sorted({step for logged, _ in columns.values() for step in logged})
         first = {SECONDS: (clock[:], seconds[:])} if clock else {}
     if run.method.has_rollouts:
@@ -399,7 +399,7 @@ def _apart(config: RunConfig, other: RunConfig) -> str:
     named = [(row["field"].rpartition(".")[2].replace("_", " "), *row["values"]) for row in rows]
     said = [cut(f"{name} {then}, not {before}", LONGEST_APART) for name, then, before in named[:MOST_APART]]
     more = len(named) - MOST_APART
-    return "; ".join([*said, *([f"{counted(more, 'setting')} more"] if more > 0 else [])])
+    return "; ".join([*said, *([f"{say_count(more, 'setting')} more"] if more > 0 else [])])
 
 
 MOST_APART = 4

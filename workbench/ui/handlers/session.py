@@ -30,7 +30,7 @@ from workbench.policies.client import ModelWorker
 from workbench.rewards import Sandbox, SandboxPool
 from workbench.rewards.judges import Judges
 from workbench.runs import Run, default_workspace, find_checkpoint, start
-from workbench.schema import Credit, Group, counted
+from workbench.schema import Credit, Group, say_count
 from workbench.training.methods import RunConfig
 from workbench.views.page_link import GROUPS, group_name, read_group, write_group
 
@@ -289,7 +289,7 @@ def progress_text(event: dict[str, Any]) -> str:
         tokens, took = event["tokens"], event["seconds"]
         rate = f", {tokens / took:.0f} a second" if took > 0.2 else ""
         done = sum(event["finished"])
-        return f"sampling: {counted(tokens, 'token')}{rate}, {done} of {len(event['texts'])} finished"
+        return f"sampling: {say_count(tokens, 'token')}{rate}, {done} of {len(event['texts'])} finished"
     if "waiting" in event:
         return f"waiting while the model worker {event['waiting']}"
     if "loading" in event:

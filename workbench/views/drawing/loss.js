@@ -12,8 +12,8 @@ const [LEAST, MOST] = [Math.log(1e-8), 20]; // bounds of vespo's log weights
 /** @param {LossPayload} loss @param {string} type The settings of a run's loss, for a loss of another type. */
 export function settingsFor(loss, type) {
   if (type === loss.type) return loss;
-  if (type === "cispo") return { ...loss, type, epsilonHigh: CISPO_CAP };
-  return { ...loss, type, epsilonHigh: loss.type === "cispo" ? loss.epsilon : loss.epsilonHigh };
+  if (type === "cispo") return { ...loss, type, epsilon_high: CISPO_CAP };
+  return { ...loss, type, epsilon_high: loss.type === "cispo" ? loss.epsilon : loss.epsilon_high };
 }
 
 /**
@@ -30,29 +30,29 @@ export function tokenLosses(settings, { advantages, logprobs, normaliser, old, r
   const logRatio = tokens.map((t) => (old && counted[t] ? logprobs[t] - old[t] : 0));
   const length = Math.max(1, total(counted));
   const meanOf = (/** @type {number[]} */ values) => total(values.map((value, t) => value * counted[t])) / length;
-  const whole = settings.sequenceRatio ? Math.exp(meanOf(logRatio)) : 0;
-  const ratio = logRatio.map((value) => (settings.sequenceRatio ? whole : Math.exp(value)));
+  const whole = settings.sequence_ratio ? Math.exp(meanOf(logRatio)) : 0;
+  const ratio = logRatio.map((value) => (settings.sequence_ratio ? whole : Math.exp(value)));
   const logWeight = settings.type === "vespo" ? logWeightOf(logRatio.map((value, t) => value * counted[t])) : 0;
   const factors = tokens.map((t) => factorOf(settings, advantages[t], ratio[t], logWeight));
   const constant = ["cispo", "vespo"].includes(settings.type); // no gradient through the factor, but through log π
   const weighted = tokens.map((t) => advantages[t] * (weights?.[t] ?? 1));
   const policy = tokens.map((t) => -factors[t].factor * weighted[t] * (constant && counted[t] ? logprobs[t] : 1));
-  const { beta, klTimesRatio } = settings;
+  const { beta, kl_times_ratio } = settings;
   const d = tokens.map((t) => (beta && reference && counted[t] ? reference[t] - logprobs[t] : 0));
-  const times = ratio.map((value) => beta * (klTimesRatio ? value : 1));
+  const times = ratio.map((value) => beta * (kl_times_ratio ? value : 1));
   const kl = tokens.map((t) => times[t] * (Math.expm1(d[t]) - d[t]));
   const direct = tokens.map((t) => (constant ? -factors[t].factor * weighted[t] : 0) - times[t] * Math.expm1(d[t]));
   const byRatio = tokens.map((t) =>
-    (constant ? 0 : -factors[t].slope * ratio[t] * weighted[t]) + (klTimesRatio ? kl[t] : 0)
+    (constant ? 0 : -factors[t].slope * ratio[t] * weighted[t]) + (kl_times_ratio ? kl[t] : 0)
   );
-  const mean = settings.sequenceRatio ? meanOf(byRatio) : 0;
+  const mean = settings.sequence_ratio ? meanOf(byRatio) : 0;
   return {
     ratio,
     factor: factors.map(({ factor }) => factor),
     clipped: tokens.map((t) => advantages[t] && !factors[t].slope ? Math.sign(ratio[t] - factors[t].factor) : 0),
     kl,
     contribution: tokens.map((t) => normaliser * counted[t] * (policy[t] + kl[t]) + (bonus?.[t] ?? 0)),
-    push: tokens.map((t) => -normaliser * counted[t] * (direct[t] + (settings.sequenceRatio ? mean : byRatio[t]))),
+    push: tokens.map((t) => -normaliser * counted[t] * (direct[t] + (settings.sequence_ratio ? mean : byRatio[t]))),
     normaliser,
   };
 }
@@ -71,22 +71,22 @@ function logWeightOf(logRatios) {
  * @param {LossPayload} settings @param {number} advantage @param {number} ratio @param {number} logWeight of vespo
  */
 function factorOf(settings, advantage, ratio, logWeight) {
-  const { type, epsilon, epsilonHigh, delta } = settings;
+  const { type, epsilon, epsilon_high, delta } = settings;
   if (CLIPPED.includes(type)) {
     const bounded = delta === null ? ratio : Math.min(ratio, delta);
-    const clipped = Math.min(Math.max(ratio, 1 - epsilon), 1 + epsilonHigh);
+    const clipped = Math.min(Math.max(ratio, 1 - epsilon), 1 + epsilon_high);
     const factor = advantage >= 0 ? Math.min(bounded, clipped) : Math.max(bounded, clipped);
     return { factor, slope: Number(factor === ratio) };
   }
-  if (type === "cispo") return { factor: Math.min(ratio, epsilonHigh), slope: Number(ratio <= epsilonHigh) };
+  if (type === "cispo") return { factor: Math.min(ratio, epsilon_high), slope: Number(ratio <= epsilon_high) };
   if (type === "sapo") {
-    const temperature = settings.sapoTemperatures[advantage > 0 ? 0 : 1];
+    const temperature = settings.sapo_temperatures[advantage > 0 ? 0 : 1];
     const gate = 1 / (1 + Math.exp(-temperature * (ratio - 1)));
     return { factor: (4 * gate) / temperature, slope: 4 * gate * (1 - gate) };
   }
   const side = advantage >= 0 ? 0 : 1;
-  const lambda = Math.max(settings.vespoLambda[side], 1e-4);
-  return { factor: Math.exp(lambda + settings.vespoK[side] * logWeight - lambda * Math.exp(logWeight)), slope: 1 };
+  const lambda = Math.max(settings.vespo_lambda[side], 1e-4);
+  return { factor: Math.exp(lambda + settings.vespo_k[side] * logWeight - lambda * Math.exp(logWeight)), slope: 1 };
 }
 
 /**
