@@ -20,15 +20,169 @@ from workbench.schema import Group
 USER = {"role": "user", "content": "1 + 1?"}
 
 
-def test_verls_dumps_are_groups_by_step() -> None:
-    row = {"input": "1 + 1?", "output": "2", "gts": "2", "score": 1.0, "step": 5, "acc": True}
-    groups, format, _ = read(row, {**row, "output": "3", "score": 0.0, "acc": False}, {**row, "step": 6})
-    assert (format, [len(group) for group in groups]) == ("verl", [2, 1])
-    assert groups[0].columns == {"answer": "2", "training_step": 5}
-    assert [rollout.columns for rollout in groups[0].rollouts] == [
-        {"reward": 1.0, "acc": True},
-        {"reward": 0.0, "acc": False},
-    ]
+VERL = {"input": "1 + 1?", "output": "2", "gts": "2", "score": 1.0, "step": 5, "acc": True}
+SWIFT = {
+    "step": ["3"] * 4,
+    "prompt": ["1 + 1?", "1 + 1?", "2 + 2?", "2 + 2?"],
+    "completion": ["2", "3", "4", "5"],
+    "Accuracy": [1.0, 0.0, 1.0, 0.0],
+    "Format": [None, 0.5, 0.5, 0.5],
+    "advantages": [0.7, -0.7, 0.7, -0.7],
+    "entropy": [0.1, 0.2, 0.1, 0.2],
+}
+FIRST = {"logged_entropy": 0.1, "logged_advantage": 0.7}
+SECOND = {"logged_entropy": 0.2, "logged_advantage": -0.7}
+LM_EVAL = {
+    "doc_id": 4,
+    "doc": {"question": "1 + 1?"},
+    "target": "2",
+    "arguments": {"gen_args_0": {"arg_0": "Q: 1 + 1?\nA:", "arg_1": {"until": ["Q:"]}}},
+    "resps": [["2"]],
+    "filtered_resps": ["2"],
+    "filter": "strict-match",
+    "metrics": ["exact_match"],
+    "exact_match": 1.0,
+}
+OF_LM_EVAL = {"answer": "2", "doc": {"question": "1 + 1?"}}
+OLDER = {"arguments": [["Q: 1 + 1?\nA:", {"until": ["Q:"]}]], "resps": [["2", "3"]], "filter": "flexible"}
+NEMO_RL = {
+    "content": ["1 + 1?", "2"],
+    "rewards": 1.0,
+    "input_lengths": 5,
+    "token_ids": [1, 2, 3, 4, 5, 0, 0],
+    "token_loss_mask": [0, 0, 0, 1, 1, 0, 0],
+    "advantages": [0, 0, 0, 0.5, -0.5, 0, 0],
+    "generation_logprobs": [0, 0, 0, -0.1, -0.2, 0, 0],
+}
+MILES = {
+    "group_index": 0,
+    "prompt": "1 + 1?",
+    "tokens": [5, 6, 7, 8],
+    "response": "2",
+    "response_length": 2,
+    "label": "2",
+    "reward": 1.0,
+    "loss_mask": [1, 1],
+    "rollout_log_probs": [-0.1, -0.2],
+    "status": "truncated",
+}
+PRIME_RL = {
+    "schema_version": 1,
+    "step": 3,
+    "env_name": "sums",
+    "token_ids": [5, 6, 7, 8, 9],
+    "position_ids": [0, 1, 2, 3, 4],
+    "loss_mask": [False, False, True, True, False],
+    "advantages": [0.0, 0.0, 0.5, 0.5, 0.5],
+    "inference_logprobs": [0.0, 0.0, -0.25, -0.5, -0.75],
+    "entropy": [1.0] * 5,
+}
+
+
+@pytest.mark.parametrize(
+    ("format", "rows", "prompts", "groups", "tokens"),
+    [
+        (
+            "verl",
+            [VERL, {**VERL, "output": "3", "score": 0.0, "acc": False}, {**VERL, "step": 6}],
+            ["1 + 1?", "1 + 1?"],
+            [
+                ({"answer": "2", "training_step": 5}, [{"reward": 1.0, "acc": True}, {"reward": 0.0, "acc": False}]),
+                ({"answer": "2", "training_step": 6, "acc": True}, [{"reward": 1.0}]),
+            ],
+            None,
+        ),
+        (
+            "ms-swift",
+            [SWIFT],
+            ["1 + 1?", "2 + 2?"],
+            [
+                (
+                    {"training_step": "3"},
+                    [
+                        {
+                            "Accuracy": 1.0,
+                            "Format": None,
+                            "logged_entropy": 0.1,
+                            "logged_advantage": 0.7,
+                            "reward": 1.0,
+                        },
+                        {
+                            "Accuracy": 0.0,
+                            "Format": 0.5,
+                            "logged_entropy": 0.2,
+                            "logged_advantage": -0.7,
+                            "reward": 0.5,
+                        },
+                    ],
+                ),
+                (
+                    {"training_step": "3", "Format": 0.5},
+                    [
+                        FIRST | {"Accuracy": 1.0, "reward": 1.5},
+                        SECOND | {"Accuracy": 0.0, "reward": 0.5},
+                    ],
+                ),
+            ],
+            None,
+        ),
+        (  # which of the two answers of the older row is right is not said
+            "lm-eval",
+            [LM_EVAL, LM_EVAL | OLDER],
+            ["Q: 1 + 1?\nA:"] * 2,
+            [
+                (OF_LM_EVAL | {"filter": "strict-match", "exact_match": 1.0}, [{"correct": True}]),
+                (OF_LM_EVAL | {"filter": "flexible"}, [{}, {}]),
+            ],
+            None,
+        ),
+        (
+            "nemo-rl",
+            [NEMO_RL, {**NEMO_RL, "rewards": 0.0}],
+            ["1 + 1?"],
+            [({}, [{"reward": reward, "logged_advantage": [0.5, -0.5]} for reward in (1.0, 0.0)])],
+            ((4, 5), (-0.1, -0.2), None),
+        ),
+        (
+            "miles",
+            [MILES, {**MILES, "reward": 0.0}],
+            ["1 + 1?"],
+            [({"answer": "2"}, [{"reward": 1.0}, {"reward": 0.0}])],
+            ((7, 8), (-0.1, -0.2), None),
+        ),
+        (
+            "prime-rl",
+            [PRIME_RL, {**PRIME_RL, "advantages": [0.0, 0.0, -0.5, -0.5, 0.5]}],
+            [load_tokeniser("tiny").decode([5, 6])],
+            [({"training_step": 3, "env_name": "sums"}, [{"logged_advantage": 0.5}, {"logged_advantage": -0.5}])],
+            ((7, 8, 9), (-0.25, -0.5, -0.75), (1, 1, 0)),
+        ),
+    ],
+)
+def test_a_log_is_groups_with_what_it_says_of_each_completion(
+    format: str, rows: list[dict[str, Any]], prompts: list[str], groups: list[Any], tokens: Any
+) -> None:
+    read_as, named, _ = read(*rows, tokenizer=tokens and "tiny")
+    assert (named, [group.prompt for group in read_as]) == (format, prompts)
+    assert [(group.columns, [rollout.columns for rollout in group.rollouts]) for group in read_as] == groups
+    rollout = read_as[0].rollouts[0]
+    assert tokens in (None, (rollout.token_ids, rollout.logprobs, rollout.mask))
+    assert rollout.finished == (format not in ("miles", "nemo-rl", "prime-rl"))  # of ids alone the last one tells
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({**SWIFT, "Format": [0.5]}, "line 1"),
+        ({**SWIFT, "Format": "four"}, "'Format'"),
+        ({**NEMO_RL, "token_loss_mask": [1] * 7}, "'token_loss_mask' leaves no prompt"),
+        ({**MILES, "response_length": 9}, "'response_length' is 9"),
+        ({**LM_EVAL, "resps": [[["-1.5", "False"]]]}, "compares choices"),
+    ],
+)
+def test_a_row_of_a_log_that_does_not_hold_is_refused(row: dict[str, Any], named: str) -> None:
+    with pytest.raises(TaskError, match=named):
+        read(row, tokenizer="tiny")
 
 
 def test_verifiers_results_are_groups() -> None:
@@ -57,114 +211,6 @@ def test_verifiers_results_are_groups() -> None:
     assert [rollout.is_episode for rollout in group.rollouts] == [False, False, True]
     assert group.rollouts[2].text == '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>\n2\nIt is 2'
     assert "1 row without a completion left out: line 4" in notes
-
-
-def test_prime_rls_token_exports_keep_ids_logprobs_and_the_mask() -> None:
-    tokeniser = load_tokeniser("tiny")
-    asked, answer = (tokeniser.tokens(text).ids for text in ("Start with 7, add 5.\n", "Step 1: 7 + 5 = 12\n"))
-    ids = [*asked, *answer]
-    first = len(asked)
-    row = {
-        "schema_version": 1,
-        "step": 3,
-        "env_name": "sums",
-        "token_ids": ids,
-        "position_ids": list(range(len(ids))),
-        "loss_mask": [False] * first + [True] * (len(answer) - 1) + [False],
-        "advantages": [0.0] * first + [0.5] * len(answer),
-        "inference_logprobs": [0.0] * first + [-0.25] * len(answer),
-        "entropy": [1.0] * len(ids),
-    }
-    groups, format, _ = read(row, {**row, "advantages": [0.0] * first + [-0.5] * len(answer)}, tokenizer="tiny")
-    assert (format, len(groups), len(groups[0])) == ("prime-rl", 1, 2)
-    [group] = groups
-    assert group.prompt == "Start with 7, add 5.\n"
-    rollout = group.rollouts[0]
-    assert (rollout.token_ids, rollout.text) == (tuple(answer), "Step 1: 7 + 5 = 12\n")
-    assert rollout.logprobs == (-0.25,) * len(answer)
-    assert rollout.mask == (1,) * (len(answer) - 1) + (0,)
-    assert [rollout.columns["logged_advantage"] for rollout in group.rollouts] == [0.5, -0.5]
-
-
-def test_ms_swifts_log_has_a_table_in_a_line() -> None:
-    row = {
-        "step": ["3"] * 4,
-        "prompt": ["1 + 1?", "1 + 1?", "2 + 2?", "2 + 2?"],
-        "completion": ["2", "3", "4", "5"],
-        "Accuracy": [1.0, 0.0, 1.0, 0.0],
-        "Format": [None, 0.5, 0.5, 0.5],
-        "advantages": [0.7, -0.7, 0.7, -0.7],
-        "entropy": [0.1, 0.2, 0.3, 0.4],
-    }
-    groups, format, notes = read(row)
-    assert (format, [len(group) for group in groups]) == ("ms-swift", [2, 2])
-    assert [rollout.columns["reward"] for group in groups for rollout in group.rollouts] == [1.0, 0.5, 1.5, 0.5]
-    assert groups[0].rollouts[1].columns["logged_advantage"] == -0.7
-    assert notes.startswith("reward is the sum of Accuracy, Format, which")
-    for column in ([0.5], "four"):
-        with pytest.raises(TaskError, match="line 1"):
-            read({**row, "Format": column})
-
-
-def test_nemo_rls_ids_under_the_mask_are_the_completion_without_padding() -> None:
-    row = {
-        "content": ["1 + 1?", "2"],
-        "rewards": 1.0,
-        "input_lengths": 5,
-        "token_ids": [1, 2, 3, 4, 5, 0, 0],
-        "token_loss_mask": [0, 0, 0, 1, 1, 0, 0],
-        "advantages": [0, 0, 0, 0.5, -0.5, 0, 0],
-        "generation_logprobs": [0, 0, 0, -0.1, -0.2, 0, 0],
-    }
-    [group], format, _ = read(row, {**row, "rewards": 0.0}, tokenizer="tiny")
-    assert (format, group.prompt, len(group)) == ("nemo-rl", "1 + 1?", 2)
-    [rollout, _] = group.rollouts
-    assert (rollout.token_ids, rollout.logprobs, rollout.mask) == ((4, 5), (-0.1, -0.2), None)
-    assert rollout.columns == {"reward": 1.0, "logged_advantage": [0.5, -0.5]}
-    with pytest.raises(TaskError, match="'token_loss_mask' leaves no prompt"):
-        read({**row, "token_loss_mask": [1] * 7}, tokenizer="tiny")
-
-
-def test_miles_samples_end_with_their_completion() -> None:
-    row = {
-        "group_index": 0,
-        "prompt": "1 + 1?",
-        "tokens": [5, 6, 7, 8],
-        "response": "2",
-        "response_length": 2,
-        "label": "2",
-        "reward": 1.0,
-        "loss_mask": [1, 1],
-        "rollout_log_probs": [-0.1, -0.2],
-        "status": "truncated",
-    }
-    [group], format, _ = read(row, {**row, "reward": 0.0}, tokenizer="tiny")
-    assert (format, group.prompt, group.columns) == ("miles", "1 + 1?", {"answer": "2"})
-    [rollout, _] = group.rollouts
-    assert (rollout.token_ids, rollout.logprobs, rollout.finished) == ((7, 8), (-0.1, -0.2), False)
-    with pytest.raises(TaskError, match="'response_length' is 9"):
-        read({**row, "response_length": 9})
-
-
-def test_lm_evals_samples_are_groups_of_each_filter() -> None:
-    row = {
-        "doc_id": 4,
-        "doc": {"question": "1 + 1?"},
-        "target": "2",
-        "arguments": {"gen_args_0": {"arg_0": "Q: 1 + 1?\nA:", "arg_1": {"until": ["Q:"]}}},
-        "resps": [["2"]],
-        "filtered_resps": ["2"],
-        "filter": "strict-match",
-        "metrics": ["exact_match"],
-        "exact_match": 1.0,
-    }
-    older = {**row, "arguments": [["Q: 1 + 1?\nA:", {"until": ["Q:"]}]], "resps": [["2", "3"]], "filter": "flexible"}
-    groups, format, _ = read(row, older)
-    assert (format, [len(group) for group in groups], groups[0].prompt) == ("lm-eval", [1, 2], "Q: 1 + 1?\nA:")
-    assert groups[0].rollouts[0].columns["correct"] is True
-    assert "correct" not in groups[1].rollouts[0].columns | groups[1].columns  # which of the two it is of is not said
-    with pytest.raises(TaskError, match="this task of lm-eval compares choices and generates no text"):
-        read({**row, "resps": [[["-1.5", "False"]]]})
 
 
 COOK = "A cook fills 3 pots with 4 litres each. How many litres?"

@@ -86,9 +86,6 @@ class Format:
     labels_steps: bool = False
     may_teach: bool = False
 
-    def fits(self, values: Values) -> bool:
-        return set(self.columns) <= values.keys() and self.holds(values)
-
     def records(self, where: str, values: Values) -> list[Record]:
         """Return a row's completions. Raises TaskError, naming the row, for whatever the reader stumbles over."""
         if missing := [name for name in self.columns if name not in values]:
@@ -115,14 +112,17 @@ class Format:
 
 def recognise(values: Values) -> Format:
     """Return the format of a row, by its columns: ``COLUMNS`` for one of no known layout."""
-    return next((format for format in FORMATS.values() if format.fits(values)), COLUMNS)
+    fitting = (one for one in FORMATS.values() if set(one.columns) <= values.keys() and one.holds(values))
+    return next(fitting, COLUMNS)
 
 
 def _no_rollouts(where: str, values: Values) -> TaskError:
+    likely = {role: (*guess(role, [values]), "…")[0] for role in ROLES[:2]}
+    told = ",".join(f"{role}={name}" for role, name in likely.items())
     return TaskError(
         f"{where}: the columns {cut(', '.join(map(repr, values)), 300) or '(none)'} are no known format of "
-        "rollouts; give each row a 'prompt' and a 'completion', say which columns are: prompt=…,completion=…, or load "
-        f"the file as a task (formats: {', '.join(ROLLOUTS)})"
+        f"rollouts; give each row a 'prompt' and a 'completion', say which columns are: {told}, or load the file as a "
+        f"task (formats: {', '.join(ROLLOUTS)})"
     )
 
 

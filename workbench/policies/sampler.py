@@ -306,11 +306,21 @@ def sample_rows(
         streams = partial(uniform_numbers, seed, first_row, len(prompt_ids), total_rows)
     was_training = model.training
     model.eval()
-    sampled = [Sampled() for _ in prompt_ids]
-    ends = _Ends(frozenset(eos_token_ids), limits, stops, episodes)
+    sampled, eos = [Sampled() for _ in prompt_ids], frozenset(eos_token_ids)
+    is_cancelled = cancelled or (lambda: False)
+
+    def has_ended(number: int) -> bool:
+        """Return whether a row's last token ended it (an id, its limit, a stop string, its episode), and mark how."""
+        row, limit = sampled[number], limits[number]
+        if episodes is not None:
+            return episodes.ended(number, row, eos, stops, limit)
+        row.finished = row.token_ids[-1] in eos
+        row.stop = stops.ends(row.token_ids) if stops and not row.finished else None
+        return row.finished or row.stop is not None or len(row.token_ids) >= limit
+
     try:
         for decoder in decoders_of(model, prompt_ids, pad_token_id, max(limits)):
-            _sample_rows(decoder, sampled, sampling, ends, streams(), on_tokens, cancelled or (lambda: False))
+            _sample_rows(decoder, sampled, sampling, has_ended, episodes, streams(), on_tokens, is_cancelled)
     finally:
         model.train(was_training)
         if episodes is not None:
@@ -318,30 +328,12 @@ def sample_rows(
     return sampled
 
 
-@dataclass(frozen=True)
-class _Ends:
-    """The ends of a row: an id, its limit of tokens, a stop string, or its episode's environment."""
-
-    eos: frozenset[int]
-    limits: Sequence[int]
-    stops: StopStrings | None
-    episodes: Episodes | None = None
-
-    def ended(self, row: int, sampled: Sampled) -> bool:
-        """Return whether the row's last token ended it, and marks how."""
-        if self.episodes is not None:
-            return self.episodes.ended(row, sampled, self.eos, self.stops, self.limits[row])
-        sampled.finished = sampled.token_ids[-1] in self.eos
-        if not sampled.finished and self.stops:
-            sampled.stop = self.stops.ends(sampled.token_ids)
-        return sampled.finished or sampled.stop is not None or len(sampled.token_ids) >= self.limits[row]
-
-
 def _sample_rows(
     decoder: Decoder,
     sampled: Sequence[Sampled],
     sampling: SamplingConfig,
-    ends: _Ends,
+    has_ended: Callable[[int], bool],
+    episodes: Episodes | None,
     numbers: Iterator[torch.Tensor],
     on_tokens: OnTokens | None,
     cancelled: Callable[[], bool],
@@ -354,7 +346,7 @@ def _sample_rows(
         if rows is not decoder.rows:  # rows have left: their places are uploaded once
             rows = decoder.rows
             places = torch.tensor(rows, device=decoder.logits.device)
-        put = {} if ends.episodes is None else ends.episodes.put(rows)
+        put = {} if episodes is None else episodes.put(rows)
         with torch.inference_mode():
             logits = decoder.logits.float()  # (R, V)
             scores = process(decoder.padding)(decoder.seen, logits)
@@ -380,12 +372,12 @@ def _sample_rows(
             row.logprobs.append(chosen[place] if known else 0.0)
             row.raw_logprobs.append(raw[place] if known else 0.0)
             row.entropies.append(entropies[place] if known else 0.0)
-            if ends.episodes is not None:
+            if episodes is not None:
                 row.mask.append(int(known))
         if on_tokens is not None:
             on_tokens(list(zip(rows, token_list, strict=True)))
-        keep = [place for place, row in enumerate(rows) if not ends.ended(row, sampled[row])]
-        if not keep or (ends.episodes is not None and ends.episodes.failure is not None):
+        keep = [place for place, row in enumerate(rows) if not has_ended(row)]
+        if not keep or (episodes is not None and episodes.failure is not None):
             return
         decoder.advance(tokens, keep)
 
