@@ -45,14 +45,11 @@ def on(server, **changes):
 
 
 class Seen(TrainerCallback):
-    def __init__(self, last=None):
-        self.rows, self.credits, self.passes, self.last = {}, {}, {}, last
+    def __init__(self):
+        self.rows, self.credits, self.passes = {}, {}, {}
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         self.rows[state.global_step] = {name: value for name, value in logs.items() if not name.endswith("time")}
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop |= state.global_step == self.last
 
     @property
     def listeners(self):
@@ -63,9 +60,9 @@ class Seen(TrainerCallback):
         )
 
 
-def trained(config, folder, last=None, resume=None):
+def trained(config, folder, resume=None):
     """The trainer after its run, what was seen of it, and the server's own part."""
-    seen = Seen(last)
+    seen = Seen()
     trainer = TinkerTrainer(config, folder / "run" / "checkpoints", seen.listeners)
     trainer.train(resume)
     return trainer, seen, trainer.engine._training
@@ -142,67 +139,59 @@ def test_several_updates_a_generation_are_clipped_as_the_run_says(tmp_path, serv
 
 
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path, server):
-    config = on(server, run={"steps": 4, "save_steps": 2})
-    _, whole, _ = trained(config, tmp_path / "whole")
-    _, first, _ = trained(config, tmp_path / "halves", last=2)
-    checkpoint = tmp_path / "halves" / "run" / "checkpoints" / "checkpoint-2"
-    whole_run = (tmp_path / "whole" / "run" / "checkpoints").iterdir()
-    assert {folder.name for folder in whole_run} == {"checkpoint-2", "checkpoint-4"}
-    trainer, second, _ = trained(config, tmp_path / "halves", resume=str(checkpoint))
+    config, folder = on(server, run={"steps": 4, "save_steps": 2}), tmp_path / "run" / "checkpoints"
+    _, whole, _ = trained(config, tmp_path)
+    assert {path.name for path in folder.iterdir()} == {"checkpoint-2", "checkpoint-4"}
+    trainer, second, _ = trained(config, tmp_path, resume=str(folder / "checkpoint-2"))
     assert list(second.rows) == [3, 4]
-    for step, row in {**first.rows, **second.rows}.items():
+    for step, row in second.rows.items():
         assert row == pytest.approx(whole.rows[step], abs=1e-6, nan_ok=True)
-    trainer.save_final(tmp_path / "halves" / "run" / "checkpoints" / "final")
-    policy = load_policy(str(tmp_path / "halves" / "run" / "checkpoints" / "final"), device="cpu")
+    trainer.save_final(folder / "final")
+    policy = load_policy(str(folder / "final"), device="cpu")
     ids = torch.tensor([[5, 6, 7]])
     theirs = trainer.engine._training.model(ids).logits
     torch.testing.assert_close(policy.model(ids).logits, theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_a_run_writes_the_directory_of_every_run_and_says_when_its_server_is_gone(tmp_path, server):
-    config = on(server, run={"steps": 3, "save_steps": 1, "eval_steps": 2, "eval_prompts": 4}, engine={"patience": 60})
-    run = RunDir.create(tmp_path, config)
-    assert main([str(run.path)]) == 0
-    assert run.status().state == "finished"
-    rows, _ = run.read_metrics()
-    assert [row["step"] for row in rows] == [0, 1, 2, 3]
-    assert [("accuracy" in row) for row in rows] == [True, False, True, True]
-    assert run.rollouts.steps() == [1, 2, 3]
-    assert len(run.rollouts.read(2)) == 2
-    assert [len(run.passes.of_generation(step)) for step in (1, 2, 3)] == [1, 1, 1]
-    (server / "down").touch()
-    late = RunDir.create(tmp_path, on(server, engine={"patience": 0.2}))
-    assert main([str(late.path)]) == 1
+def noting(ends_it, name, before, call):
+    """Note whether SIGTERM does what it did before, whenever ``call`` is asked."""
+
+    def noted(*given, **how):
+        ends_it[name] = signal.getsignal(signal.SIGTERM) == before
+        return call(*given, **how)
+
+    return noted
+
+
+def test_a_run_writes_the_directory_of_every_run_and_says_when_its_server_is_gone(tmp_path, server, monkeypatch):
+    """SIGTERM ends the process until the first step, as it may wait for its server; from then on it asks it to stop."""
+    config = on(server, run={"steps": 2, "save_steps": 1, "eval_steps": 2, "eval_prompts": 4}, engine={"patience": 60})
+    run, before = RunDir.create(tmp_path, config), signal.getsignal(signal.SIGTERM)
+    ends_it = {}
+    try:
+        assert main([str(run.path)]) == 0
+        assert run.status().state == "finished"
+        rows, _ = run.read_metrics()
+        assert [row["step"] for row in rows] == [0, 1, 2]
+        assert [("accuracy" in row) for row in rows] == [True, False, True]
+        assert run.rollouts.steps() == [1, 2]
+        assert len(run.rollouts.read(2)) == 2
+        assert [len(run.passes.of_generation(step)) for step in (1, 2)] == [1, 1]
+        signal.signal(signal.SIGTERM, before)
+        for name in ("load", "step"):
+            monkeypatch.setattr(Engine, name, noting(ends_it, name, before, getattr(Engine, name)))
+        assert main([str(run.path), "--resume", "checkpoint-1"]) == 0
+        assert ends_it == {"load": True, "step": False}
+        (server / "down").touch()
+        late = RunDir.create(tmp_path, on(server, engine={"patience": 0.2}))
+        assert main([str(late.path)]) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert late.status().state == "failed"
     said = late.status().reason
     assert "did not make a LoRA of" in said
     assert "engine.patience, 0.2 s" in said
     assert f"train --from {late.name}" in said
-
-
-def test_sigterm_ends_a_run_until_its_first_step_and_asks_it_to_stop_from_there_on(tmp_path, server, monkeypatch):
-    """Until then it may wait for its server."""
-    run = RunDir.create(tmp_path, on(server, run={"steps": 2, "save_steps": 1}))
-    before, asked = signal.getsignal(signal.SIGTERM), []
-    load, step = Engine.load, Engine.step
-
-    def ask(call):
-        def asking(*given, **how):
-            asked.append(signal.getsignal(signal.SIGTERM) == before)
-            return call(*given, **how)
-
-        return asking
-
-    try:
-        assert main([str(run.path)]) == 0
-        signal.signal(signal.SIGTERM, before)
-        monkeypatch.setattr(Engine, "load", ask(load))
-        monkeypatch.setattr(Engine, "step", ask(step))
-        assert main([str(run.path), "--resume", "checkpoint-1"]) == 0
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert asked[0] is True
-    assert asked[-1] is False
 
 
 def test_what_a_server_samples_on_after_the_end_is_left_out(tiny):

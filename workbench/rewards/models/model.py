@@ -161,23 +161,20 @@ def load_trained(
     trust_remote_code: bool = False,
     dtype: str = "float32",
     attention: str = "auto",
-    quantisation: str = "none",
-    device: str = "cpu",
 ) -> tuple[Any, Any]:
     """Load a reward model to train in the format ``name``, on the CPU, and its tokenizer.
 
     A classifier has a single logit; the formats with a head of two labels take a language model or a process reward
     model, the others a language model as it is. Of a language model a head is new, drawn from torch's generator; a
     reward model keeps its own. ``where`` is what ``path`` stands for, ``adapters`` what is added to its weights, and
-    how much of each. In 4 or 8 bits the model lies on ``device``. Format, ``separator`` and ``end_token`` are written
-    into the model's configuration, which is saved with it. Raises RewardError if it cannot be read, or its head has
-    other labels.
+    how much of each. Format, ``separator`` and ``end_token`` are written into the model's configuration, which is saved
+    with it. Raises RewardError if it cannot be read, or its head has other labels.
     """
     settings: dict[str, Any] = {STEP_FORMAT: name, STEP_SEPARATOR: separator}
     if name == "classifier":
         settings = {END_TOKEN: end_token}
-    options = held_as(torch.device(device), dtype, attention, quantisation, whole=HEADS)
-    if dtype == "auto" and quantisation == "none":
+    options = held_as(torch.device("cpu"), dtype, attention)
+    if dtype == "auto":
         options["dtype"] = "auto"  # as they are saved: the trainer decides
     with refusals(f"reward model {path!r}", RewardError), quiet_loading(where):
         tokenizer = read_tokenizer(where, trust_remote_code)
