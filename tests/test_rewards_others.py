@@ -1,14 +1,15 @@
 """Reward functions of other tools, run as they are: each on one group, with scores worked by hand."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from workbench.cli.rewards import named_rewards
-from workbench.errors import ConfigError, RewardError, RewardValueError
+from workbench.errors import ConfigError, RewardCodeError, RewardError, RewardValueError
 from workbench.rewards import Reward, RewardConfig, load_reward, score_group
 from workbench.rewards.protocol import Batch
-from workbench.rewards.source import kind_in, reward_functions
+from workbench.rewards.source import LARGEST, kind_in, reward_functions, save_reward, saved_rewards
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.training.methods import RunConfig
@@ -178,3 +179,54 @@ def test_a_function_that_only_uses_lists_scores_the_completion() -> None:
 
     scored = score_group(STEPS, StepPattern("step-n"), [parts])
     assert [row.outcome for row in scored.scored] == [2.0, 1.0]
+
+
+# --- functions saved in the workspace, and what code defines without being run ----------------------------------------
+
+ONE_STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
+OTHER = ONE_STEP.replace("1.0", "2.0")
+WHOLE = "def whole(prompts, completions, **columns):\n    return [1.0] * len(prompts)\n"
+
+
+def test_a_function_is_a_file_of_its_name(tmp_path: Path) -> None:
+    assert save_reward(tmp_path, "mine", ONE_STEP) == tmp_path / "rewards" / "mine.py"
+    save_reward(tmp_path, "mine", OTHER)
+    save_reward(tmp_path, "whole", WHOLE)
+    (tmp_path / "rewards" / "by_hand.py").write_text(WHOLE)
+    (tmp_path / "rewards" / "notes.txt").write_text("x")
+    assert saved_rewards(tmp_path) == ["by_hand", "mine", "whole"]
+    assert (tmp_path / "rewards" / "mine.py").read_text() == OTHER
+    for code in (" \n", "#" * (LARGEST + 1)):
+        with pytest.raises(RewardCodeError, match="bytes"):
+            save_reward(tmp_path, "mine", code)
+
+
+@pytest.mark.parametrize("name", ["", "../../x", "a/b", "a.b", "1a", "x" * 81, ".deleted", "nul\0", "é"])
+def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RewardCodeError, match="cannot be a saved reward's name"):
+        save_reward(tmp_path, name, ONE_STEP)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ONE_STEP, "step"),
+        (WHOLE, "outcome"),
+        ("def f(prompts, completions, steps, **c): ...", "step"),
+        ("def f(prompts, completions, *, step=1, **c): ...", "outcome"),
+        ("def _help(step): ...\ndef f(completions, **c): ...", "outcome"),
+        ("def a(step): ...\ndef reward(completions, **c): ...", "outcome"),
+        ("def a(step): ...\ndef b(completions, **c): ...", None),
+        ("class A:\n    def __call__(self, completions, **c): ...\nreward = A()", "outcome"),
+        ("x = 1", None),
+        ("def f(", None),
+    ],
+)
+def test_a_functions_kind_is_read_from_its_parameters(code: str, kind: str | None) -> None:
+    assert kind_in(code, "mine") == kind
+
+
+def test_the_reward_functions_among_a_recipes_are_found() -> None:
+    code = "def extract(text): ...\ndef right(prompts, completions, answer, **kwargs): ...\ndef count(text): ...\n"
+    code += "def tags(completions, **kwargs): ...\ndef one(prompt, step, **c): ...\ndef closed(completions): ...\n"
+    assert reward_functions(code) == ["right", "tags", "one"]

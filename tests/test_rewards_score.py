@@ -1,26 +1,42 @@
 """Scoring groups and batches: weights, unscored steps, spans with their end-of-sequence token, chat prompts, errors."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests import reward_models
 from tests.judge_server import serving, steps_answer
+from workbench.assets import FIRST_GROUP
+from workbench.cli import main
 from workbench.config import ModelConfig, SamplingConfig
-from workbench.credit import credit_group
+from workbench.credit import compare_credits, credit_group
 from workbench.data import load_task
-from workbench.errors import RewardCodeError
+from workbench.errors import RewardCodeError, RewardError
 from workbench.policies.belief import policy_reward
 from workbench.policies.load import Policy
-from workbench.rewards import ErrorBudget, Reward, RewardConfig, load_reward, score_completions, score_group
+from workbench.rewards import (
+    ErrorBudget,
+    Reward,
+    RewardConfig,
+    Sandbox,
+    SandboxPool,
+    load_reward,
+    score_both,
+    score_completions,
+    score_group,
+)
 from workbench.rewards.builtin import BUILTINS
 from workbench.rewards.judges import Judges, judge_function
 from workbench.rewards.models.formats import FORMATS
 from workbench.rewards.models.model import LocalModels
+from workbench.rewards.protocol import Batch
+from workbench.rewards.reward import FAILED
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import StepPattern, token_texts
 
@@ -275,3 +291,130 @@ def test_a_completion_without_a_step_stops_no_step_reward(tiny: Policy, tmp_path
                 for found, wanted in zip(scored.step_rewards, expected, strict=True):
                     assert found == pytest.approx(wanted, abs=1e-5), reward.name
         assert len(endpoint.asked) == 1  # a completion without a step is not asked about, and an answer is kept
+
+
+# --- one group scored with two lists of rewards -----------------------------------------------------------------------
+
+TWO = Group(
+    "p",
+    (Rollout((1, 2, 3), ("S1", "S22", "S333"), False), Rollout((1, 4), ("S1", "S4444"), False)),
+)
+
+
+def counting() -> tuple[Reward, list[int]]:
+    calls: list[int] = []
+
+    def length(prompt: Any, step: str, **columns: Any) -> float:
+        calls.append(len(step))
+        return float(len(step))
+
+    return Reward("length", "step", length), calls
+
+
+def is_first(prompt: Any, step: str, **columns: Any) -> float:
+    return float(step == "S1")
+
+
+def test_a_function_of_both_lists_is_called_once_and_weighed_twice() -> None:
+    """Lengths 2 3 4 and 2 5; ``is_first`` is 1 on S1. With 1 · length, and with -0.5 · length + 3 · is_first."""
+    length, calls = counting()
+    a, b = score_both(TWO, PATTERN, [length], [replace(length, weight=-0.5), Reward("is_first", "step", is_first, 3.0)])
+    assert calls == [2, 3, 4, 2, 5]
+    assert [row.rewards for row in a.scored] == [(2.0, 3.0, 4.0), (2.0, 5.0)]
+    assert [row.rewards for row in b.scored] == [(2.0, -1.5, -2.0), (2.0, -2.5)]
+    assert [(reward.name, reward.weight) for reward in b.rewards] == [("length", -0.5), ("is_first", 3.0)]
+    assert b.scored[0].scores == {"length": (2.0, 3.0, 4.0), "is_first": (1.0, 0.0, 0.0)}
+    # And each side is what score_group makes of its list alone, times of calls apart.
+    alone = score_group(TWO, PATTERN, [replace(length, weight=-0.5), Reward("is_first", "step", is_first, 3.0)])
+    assert (alone.scored, alone.group) == (b.scored, b.group)
+    compared = compare_credits(credit_group(a, "step"), credit_group(b, "step"))
+    assert compared.names == ("step on length", "step on length × -0.5, is_first × 3")
+    # Means 3.2 and -0.4: the steps of length 2, 4 and 5 change sides, that of length 3 is below both.
+    assert compared.flipped_share == pytest.approx(0.8)
+
+
+# ── on the command line ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_compares_with_a_files_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text("method: {rewards: [{name: step_correctness, weight: -1}]}\n")
+    command = ["score", "--group", str(FIRST_GROUP), "--other", str(file)]
+    assert main([*command, "--json", "--html", str(tmp_path / "two.html")]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["compared"]["correlation"] == pytest.approx(-1)
+    assert data["compared"]["names"][1] == "process on step_correctness × -1"
+    assert r"process on step_correctness \u00d7 -1" in (tmp_path / "two.html").read_text()
+
+
+# --- how many errors a run survives, and how many sandboxes live ------------------------------------------------------
+
+THREE = Batch(["p"] * 3, ["ab", "c", "d"], {}, [["a", "b"], ["c"], ["d"]])
+
+
+# --- the pool -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pool():
+    pool = SandboxPool(kept=2)
+    yield pool
+    pool.close()
+
+
+def pid(worker: Sandbox) -> int:
+    worker.split([], PATTERN)
+    assert worker.pid is not None
+    return worker.pid
+
+
+def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: SandboxPool) -> None:
+    first, second = pool.of("a"), pool.of("b")
+    pids = pid(first), pid(second)
+    assert pool.of("a") is first
+    third = pool.of("c")
+    assert psutil.pid_exists(pids[0])
+    assert not psutil.pid_exists(pids[1])
+    assert pool.of("c") is third
+    assert pool.of("b") is not second
+
+
+# --- the budget ---------------------------------------------------------------------------------------------------
+
+
+def picky(prompt: Any, step: str, **columns: Any) -> float:
+    if step in "bd":
+        raise ValueError(step)
+    return 1.0
+
+
+def all_at_once(prompts: Any, completions: Any, steps: Any, **columns: Any) -> Any:
+    return [[1.0] * len(texts) for texts in steps[:-1]] + [["no score"]]
+
+
+def one_too_few(prompts: Any, completions: Any, **columns: Any) -> Any:
+    return [1.0] * (len(prompts) - 1)
+
+
+def test_a_function_called_by_step_loses_only_the_rollouts_it_failed_on() -> None:
+    told: list[RewardError] = []
+    budget = ErrorBudget(2, told.append)
+    assert budget.score(load_reward(picky), THREE) == ([[FAILED, FAILED], [1.0], [FAILED]], "")
+    assert [(error.rollout, error.step) for error in told] == [(0, 1), (2, 0)]
+    assert (budget.spent, budget.new(), budget.new()) == (2, 2, 0)
+
+
+def test_a_function_that_sees_all_leaves_all_unscored() -> None:
+    budget = ErrorBudget(2)
+    assert budget.score(load_reward(all_at_once), THREE) == ([[None, None], [None], [None]], "")
+    assert budget.score(load_reward(one_too_few), THREE) == ([None] * 3, "")
+    with pytest.raises(RewardError, match=r"^3 errors of reward functions; method.max_reward_errors is 2. The last"):
+        budget.score(load_reward(one_too_few), THREE)
+
+
+def test_the_budget_is_all_ranks_together() -> None:
+    budget = ErrorBudget(2)
+    budget.score(load_reward(one_too_few), THREE)
+    budget.check(2)  # one here, one on another rank
+    with pytest.raises(RewardError, match=r"3 errors .* returned 2 values; return a list of 3"):
+        budget.check(3)

@@ -1,15 +1,28 @@
 """Text environments: built-in classes in this process, users' code in the sandbox, and all that can go wrong."""
 
+import random
 import re
+from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from assets.tiny_tools.teacher import lessons, noisy_episode
 from workbench.config import EnvironmentSection
+from workbench.data import load_task
+from workbench.data.chain_arithmetic import is_held_out
+from workbench.data.chain_arithmetic import large_chain as chain
 from workbench.errors import EpisodeError
-from workbench.rewards import Sandbox
-from workbench.rewards.environments import Environment, load_environment
-from workbench.schema import Rollout, Turn
+from workbench.rewards import RewardConfig, Sandbox, load_reward
+from workbench.rewards.answers import work_out_call
+from workbench.rewards.builtin.steps import call_needed, call_parses, observation_used, turns_penalty
+from workbench.rewards.environments import ERROR, Calculator, Environment, load_environment
+from workbench.rewards.reward import score_completions, score_split
+from workbench.schema import Group, Rollout, Step, Turn
+from workbench.steps import Split, StepPattern
+from workbench.training.methods import fill_from_task
 
 CODE = """
 class Counter:
@@ -186,3 +199,202 @@ def test_turns_travel_as_json_and_must_cover_the_completion():
         Rollout.from_json(data | {"turns": [data["turns"][0], data["turns"][2]]})
     with pytest.raises(ValueError, match="without a gap"):
         Rollout.from_json(data | {"turns": data["turns"][:2]})
+
+
+# --- rewards of turns -------------------------------------------------------------------------------------------------
+
+TEXTS = ["call: 37*8\n", "= 296\n", "call: ", "296+4\n", "= 300\n", "Answer: 300"]
+EPISODE = Rollout(tuple(range(6)), tuple(TEXTS), finished=False, stop="\n", mask=(1, 0, 1, 1, 0, 1))
+STEPS = [Step(0, 11), Step(17, 29), Step(35, 46)]
+PLAIN = Rollout((7,), ("Answer: 5",), finished=False, stop="\n")
+GROUP = Group("Start with 37.", (EPISODE, PLAIN), {"calls": ["37*8", "296+4"], "answer": "300"})
+TOLD = "def told(prompt, step, observation, turn, **columns):\n    return turn + len(observation) / 100\n"
+
+
+def told(prompt: object, step: str, observation: str, turn: int, **columns: Any) -> float:
+    assert "observation" not in columns
+    assert "turn" not in columns
+    return turn + len(observation) / 100
+
+
+def told_at_once(
+    prompts: object, completions: object, steps: object, observation: Any, turn: Any, **columns: Any
+) -> list[list[float]]:
+    rows = zip(turn, observation, strict=True)
+    return [[n + len(text) / 100 for n, text in zip(*row, strict=True)] for row in rows]
+
+
+def not_told(prompt: object, step: str, **columns: Any) -> float:
+    assert not {"observation", "turn"} & columns.keys()
+    return 0.0
+
+
+def test_a_step_reward_that_names_them_gets_the_observation_before_its_turn_and_the_turns_number(
+    worker: Sandbox,
+) -> None:
+    """In either form, in this process and in the worker, and by the training's call as by the preview's."""
+    pasted = load_reward(RewardConfig(name="pasted", kind="step", code=TOLD), worker)
+    rewards = [load_reward(told), load_reward(told_at_once), pasted, load_reward(not_told)]
+    scored = score_split(GROUP, [Split(STEPS, []), Split([Step(0, 9)], [])], rewards).scored
+    expected = [(0.0, 1.06, 2.06), (0.0,)]
+    for name in ("told", "told_at_once", "pasted"):
+        assert [row.scores[name] for row in scored] == expected, name
+    columns = [dict(GROUP.columns), dict(GROUP.columns)]
+    trained, _ = score_completions([GROUP.prompt] * 2, GROUP.rollouts, columns, StepPattern("", "turns"), rewards)
+    assert trained[1].scores == scored[1].scores
+
+
+def test_the_built_in_turn_rewards_of_an_episode() -> None:
+    names = ["call_parses", "call_needed", "observation_used", "turns_penalty"]
+    scores = score_split(GROUP, [Split(STEPS, []), Split([Step(0, 9)], [])], names).scored[0].scores
+    assert scores == {
+        "call_parses": (1.0, 1.0, None),
+        "call_needed": (1.0, 1.0, None),
+        "observation_used": (None, 1.0, 1.0),
+        "turns_penalty": (-1.0, -1.0, -1.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("call: 37*8\n", 1.0),
+        ("call: 37**8\n", 0.0),
+        ("call: \n", 0.0),
+        ("call: open('x')\n", 0.0),
+        ("Let me see.\ncall: 1+1\ncall: 1+\n", 0.0),
+        ("Answer: 5", None),
+        ('<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', 1.0),
+        ('<tool_call>{"name": "now"}</tool_call>', 1.0),
+        ('<tool_call>{"name": "add", "arguments": {"a": 1}', 0.0),
+        ('<tool_call>{"arguments": {}}</tool_call>', 0.0),
+        ('<tool_call>{"name": "add", "arguments": [1]}</tool_call>', 0.0),
+    ],
+)
+def test_call_parses_reads_every_call_of_the_step(step: str, expected: float | None) -> None:
+    assert call_parses("", step) == expected
+
+
+def test_call_needed_counts_a_call_once() -> None:
+    steps = [["call: 37 * 8\n", "call: 37*8\n", "call: 37*9\n", "call: 296+4\n", "Answer: 300"], ["call: 1+1\n"]]
+    scores = call_needed(["", ""], ["", ""], steps, calls=[["37*8", "296+4"], None])
+    assert scores == [[1.0, 0.0, 0.0, 1.0, None], [None]]
+
+
+@pytest.mark.parametrize(
+    ("step", "observation", "expected"),
+    [
+        ("call: 296+4\n", "= 296\n", 1.0),
+        ("call: 0296+4\n", "= 296\n", 1.0),
+        ("call: 2961+4\n", "= 296\n", 0.0),
+        ("Answer: 1,296", "= 1296\n", 1.0),
+        ("call: 37*8\n", "= 296\n", 0.0),
+        ("call: 37*8\n", "= error\n", None),
+        ("call: 37*8\n", "", None),
+        ("It is 3.5", "= 3.5\n", 1.0),
+        ("It is 3", "= 3.5\n", 0.0),
+    ],
+)
+def test_observation_used_looks_for_a_whole_number(step: str, observation: str, expected: float | None) -> None:
+    assert observation_used("", step, observation=observation) == expected
+
+
+def test_turns_penalty_has_free_turns() -> None:
+    assert [turns_penalty("", "s", turn=turn, free_turns=2) for turn in range(4)] == [0.0, 0.0, -1.0, -1.0]
+
+
+# --- the task `calculator`: its environment, its problems and its noisy teacher ---------------------------------------
+
+# -- the environment -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("turn", "observation"),
+    [
+        ("call: 37*8\n", "= 296\n"),
+        ("call: (37+5)*8 - -4", "= 340\n"),
+        ("call: 7/2\n", "= 3.5\n"),
+        ("call: 1/3\n", "= 0.333333\n"),
+        ("call: 007*3\n", "= 21\n"),
+        ("Answer: 296", None),
+        ("Answer: 296\n", None),
+        ("call: 1/0\n", ERROR),
+        ("call: 2**64\n", ERROR),
+        ("call: 37 8\n", ERROR),
+        ("call: (37\n", ERROR),
+        ("call: __import__('os')\n", ERROR),
+        ("call:\n", ERROR),
+        ("call: 999999999*999999999\n", ERROR),  # over 10**15
+        (f"call: {'(' * 90}1{')' * 90}\n", "= 1\n"),
+        (f"call: {'(' * 100_000}\n", ERROR),
+        ("Let me see.\n", ERROR),
+        ("", ERROR),
+    ],
+)
+def test_the_calculator_answers_arithmetic_and_nothing_else(turn: str, observation: str | None) -> None:
+    calculator = Calculator()
+    calculator.reset("Start with 37, multiply by 8.\n", answer="296")
+    assert calculator.reply(turn) == observation
+
+
+written_sums = st.recursive(
+    st.integers(0, 999).map(str),
+    lambda part: st.one_of(
+        st.tuples(part, st.sampled_from("+-*/"), part).map("".join), part.map("({})".format), part.map("-{}".format)
+    ),
+    max_leaves=8,
+)
+
+
+@given(written_sums)
+def test_sums_are_worked_out_as_python_works_them_out(text: str) -> None:
+    try:
+        expected = eval(re.sub(r"\d+", lambda number: f"Fraction({int(number[0])})", text))
+    except ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            work_out_call(text)
+        return
+    if len(text) <= 200:
+        assert work_out_call(text) == expected
+
+
+# -- the task ------------------------------------------------------------------------------------------------------
+
+
+def test_the_calls_of_a_problem_lead_to_its_answer() -> None:
+    task = load_task("calculator")
+    for rows in (task.examples, task.held_out):
+        for row in rows[:50]:
+            results = [work_out_call(call) for call in row.columns["calls"]]
+            assert str(results[-1]) == row.columns["answer"]
+            assert all(0 <= result <= 99_999 for result in results)
+            for call, before in zip(row.columns["calls"][1:], results, strict=False):
+                assert call.startswith(str(before))
+
+
+def test_held_out_problems_are_never_trained_on_nor_taught() -> None:
+    assert not any(is_held_out(chain(i)) for i in range(300))
+    assert all(is_held_out(chain(i, held_out=True)) for i in range(300))
+    held_out = {row.prompt for row in load_task("calculator").held_out}
+    taught = lessons(0)
+    assert held_out.isdisjoint(next(taught)[0][0] for _ in range(300))
+
+
+def test_the_noisy_teacher_is_right_in_six_of_ten_episodes() -> None:
+    rng = random.Random(2)
+    right = [noisy_episode(chain(i), rng)[-1][0] == f"Answer: {chain(i).answer}" for i in range(600)]
+    assert sum(right) / len(right) == pytest.approx(0.63, abs=0.06)
+    assert all(Fraction(chain(i).answer) <= 99_999 for i in range(600))
+
+
+def test_the_task_brings_its_environment_its_policy_and_a_step_a_turn() -> None:
+    data: dict[str, Any] = {"task": {"name": "calculator"}}
+    fill_from_task(data)
+    assert (data["environment"]["name"], data["policy"]["path"]) == ("calculator", "tiny-tools")
+    assert data["method"]["pattern"]["kind"] == "turns"
+    assert [reward["name"] for reward in data["method"]["rewards"]] == [
+        "call_needed", "observation_used", "answer_correctness"
+    ]  # fmt: skip
+    stated: dict[str, Any] = {"task": {"name": "calculator"}, "policy": {"path": "run:mine"}}
+    fill_from_task(stated)
+    assert stated["policy"]["path"] == "run:mine"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from statistics import harmonic_mean
 from typing import Any, Literal
 
 import numpy as np
@@ -180,13 +181,12 @@ def _column(groups: Sequence[Group], kind: RewardKind, column: str | None) -> st
             raise ConfigError("labels of steps say nothing of an outcome reward's scores; name a column of completions")
         return column
     usual = [*([STEP_LABELS] if kind == "step" else []), *OUTCOME_LABELS]
-    usual_column = next((name for name in usual if name in known), None)
-    if usual_column is None:
+    if not (there := [name for name in usual if name in known]):
         raise TaskError(
             f"the data has no labels to hold the reward against: none of {', '.join(usual)} among its columns "
             f"({', '.join(sorted(known)) or 'none'})"
         )
-    return usual_column
+    return there[0]
 
 
 def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -> tuple[list[Labelled], list[Chain]]:
@@ -258,20 +258,20 @@ def _judge(
     if threshold is not None and held:
         at_threshold = Agreement(threshold, float((labels == (scores >= threshold)).mean()))
     used = threshold if threshold is not None else best.threshold if best is not None else 0.0
-    if held and not both:
-        notes.append(f"every label is {'right' if labels[0] else 'wrong'}, so the AUC is undefined")
-    if not held:
-        notes.append("nothing that has a label was scored")
-    if area is not None and area < 0.5:
-        notes.append("wrong ones score higher than right ones more often than not: the reward is the wrong way round")
-    if lost := sum(chain.lost for chain in chains):
-        notes.append(
-            f"{say_count(lost, 'completion')} cut otherwise than labelled at a wrong step; left out of first errors"
-        )
-    if silent := sum(all(score is None for score in chain.scores) for chain in chains):
-        notes.append(f"{say_count(silent, 'completion')} without any score; left out of first errors")
-    if threshold is None and held:
-        notes.append("the best threshold was chosen on these very data, so its numbers flatter the reward")
+    lost = sum(chain.lost for chain in chains)
+    silent = sum(all(score is None for score in chain.scores) for chain in chains)
+    found = {
+        f"every label is {'right' if labels.any() else 'wrong'}, so the AUC is undefined": held and not both,
+        "nothing that has a label was scored": not held,
+        "wrong ones score higher than right ones more often than not: the reward is the wrong way round": (
+            area is not None and area < 0.5
+        ),
+        f"{say_count(lost, 'completion')} cut otherwise than labelled at a wrong step; left out of first errors": lost,
+        f"{say_count(silent, 'completion')} without any score; left out of first errors": silent,
+        "the best threshold was chosen on these very data, so its numbers flatter the reward": (
+            held and threshold is None
+        ),
+    }
     return RewardCheck(
         reward=reward.name,
         kind=reward.kind,
@@ -285,7 +285,7 @@ def _judge(
         given=at_threshold,
         first_error=first_error(chains, used) if chains and held else None,
         worst=_worst(held, scores, labels, used, worst),
-        notes=tuple(notes),
+        notes=(*notes, *(note for note, is_so in found.items() if is_so)),
     )
 
 
@@ -364,15 +364,11 @@ def first_error(chains: Sequence[Chain], threshold: float) -> FirstError:
     """
     hits: dict[bool, list[bool]] = {True: [], False: []}
     for chain in chains:
-        if chain.lost or all(score is None for score in chain.scores):
-            continue
-        low = (k for k, score in enumerate(chain.scores) if score is not None and score < threshold)
-        hits[chain.first >= 0].append(next(low, -1) == chain.first)
+        if not (chain.lost or all(score is None for score in chain.scores)):
+            low = (k for k, score in enumerate(chain.scores) if score is not None and score < threshold)
+            hits[chain.first >= 0].append(next(low, -1) == chain.first)
     erroneous, correct = (sum(hit) / len(hit) if hit else None for hit in (hits[True], hits[False]))
-    f1 = None
-    if erroneous is not None and correct is not None:
-        total = erroneous + correct
-        f1 = 2 * erroneous * correct / total if total else 0.0
+    f1 = None if erroneous is None or correct is None else float(harmonic_mean([erroneous, correct]))
     return FirstError(threshold, erroneous, correct, f1, len(hits[True]), len(hits[False]))
 
 

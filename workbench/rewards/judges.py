@@ -569,11 +569,11 @@ def judge_function(name: str, kind: RewardKind, config: JudgeConfig, judges: Jud
         log_metric(f"judge_calls/{name}"[:80], calls)
         judged = [[_text_of(completion)] for completion in completions] if steps is None else steps
 
-        def told(verdict: Verdict, text: str) -> dict[str, str]:
+        def explain(verdict: Verdict, text: str) -> dict[str, str]:
             is_quoted = " ".join(verdict.quote.split()) in " ".join(text.split())
             return {REASON: verdict.reason, QUOTE if is_quoted else NOT_THERE: verdict.quote}
 
-        logged = [list(map(told, of, said)) for of, said in zip(verdicts, judged, strict=True)]
+        logged = [list(map(explain, of, said)) for of, said in zip(verdicts, judged, strict=True)]
         for column in (REASON, QUOTE, NOT_THERE):
             of_rows = [[of.get(column) or None for of in row] for row in logged]
             log_extra(column, [row[0] for row in of_rows] if steps is None else of_rows)

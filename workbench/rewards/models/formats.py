@@ -198,12 +198,11 @@ def guess_format(path: str) -> ModelFormat:
         trained, names = described.get(STEP_FORMAT), described.get("architectures") or [""]
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise RewardError(f"reward model {path!r}: its config.json cannot be read ({error}); save it again") from error
-    if trained in FORMATS:
-        return FORMATS[trained].name
-    for ending, form in _ARCHITECTURES.items():
-        if str(names[0]).endswith(ending):
-            return form
-    raise RewardError(f"{path!r} is a {names[0] or 'model'}, which fits several formats; say which of {choices}")
+    fitting = [form for ending, form in _ARCHITECTURES.items() if str(names[0]).endswith(ending)]
+    fitting = [FORMATS[trained].name] if trained in FORMATS else fitting
+    if not fitting:
+        raise RewardError(f"{path!r} is a {names[0] or 'model'}, which fits several formats; say which of {choices}")
+    return fitting[0]
 
 
 _ARCHITECTURES: dict[str, ModelFormat] = {

@@ -330,7 +330,7 @@ class _Scorer:
         self.model, self.tokenizer, self.batch_size = model.eval(), tokenizer, batch_size
         self._scores: dict[Reading, list[Score]] = {}
 
-    def known(self, readings: Sequence[Reading]) -> list[list[Score]]:
+    def score_readings(self, readings: Sequence[Reading]) -> list[list[Score]]:
         """Return each reading's scores, remembered ones and the others from the model; None past its context."""
         new = dict.fromkeys(reading for reading in readings if reading not in self._scores)
         fitting = {reading: [at for at in reading.positions if at < self.limit] for reading in new}
@@ -381,7 +381,7 @@ class ProcessModel(_Scorer):
             read_steps(self.tokenizer, self.form, prompt, texts, self.separator)
             for prompt, texts in zip(prompts, steps, strict=True)
         ]
-        known = iter(self.known([reading for of_completion in readings for reading in of_completion or ()]))
+        known = iter(self.score_readings([reading for of_completion in readings for reading in of_completion or ()]))
         return [
             [None] * len(texts) if of_completion is None else [score for _ in of_completion for score in next(known)]
             for of_completion, texts in zip(readings, steps, strict=True)
@@ -426,7 +426,7 @@ class Classifier(_Scorer):
             classifier_ids(self.tokenizer, prompt, completion, end_token=self.end_token)
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
-        return [score for (score,) in self.known([Reading(tuple(ids), (len(ids) - 1,)) for ids in rows])]
+        return [score for (score,) in self.score_readings([Reading(tuple(ids), (len(ids) - 1,)) for ids in rows])]
 
     @torch.inference_mode()
     def _forward(self, batch: Sequence[Reading]) -> list[list[float]]:
