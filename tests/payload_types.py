@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from workbench.runs import Run, compare, index
+from workbench.runs import Run, index
 from workbench.ui import payloads as page
 from workbench.ui.handlers import run_follow, runs
 from workbench.ui.handlers.rewards import LIST_ASKED
@@ -19,7 +19,7 @@ from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.runs import RUNS_ASKED, TRAIN_ASKED
 from workbench.views import curves, payloads
 
-MODULES = (payloads, curves, page, run_follow, index, compare, runs)
+MODULES = (payloads, curves, page, run_follow, index, runs)
 FILE = Path(__file__).resolve().parents[1] / "workbench" / "views" / "payloads.d.ts"
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "any"}
 

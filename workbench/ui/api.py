@@ -19,8 +19,7 @@ import gradio as gr
 
 from workbench import credit as credits
 from workbench.config import Section
-from workbench.data import group_of
-from workbench.data.conversations import is_conversation
+from workbench.data import conversations, group_of
 from workbench.errors import ConfigError, RewardError, did_you_mean, quote, redact_known
 from workbench.rewards import BUILTINS, RewardConfig, score_group
 from workbench.runs import list_runs, open_run
@@ -223,7 +222,7 @@ def _prompt(prompt: Any) -> Prompt:
     """A prompt as text, as a list of messages, or as the JSON text of such a list."""
     if isinstance(prompt, str):
         return parse_prompt(prompt)
-    if not is_conversation(prompt):
+    if not conversations.is_conversation(prompt):
         raise ConfigError(
             f"prompt is {quote(prompt)}; give text, or a list of messages, each with the texts 'role' and 'content'"
         )

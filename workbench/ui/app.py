@@ -28,17 +28,13 @@ from jinja2 import ChoiceLoader, DictLoader
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from workbench.errors import WorkbenchError
-from workbench.runs import default_workspace
-from workbench.runs.processes import prepare
+from workbench.runs import default_workspace, processes
 from workbench.ui.api import Api
 from workbench.ui.blocks import Page, Sessions
 from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, workspace_token
 from workbench.ui.downloads import add_downloads
-from workbench.ui.handlers.example import first_draft, policy_status
-from workbench.ui.handlers.help import guide, live
-from workbench.ui.handlers.page_state import Tab
+from workbench.ui.handlers import example, help, page_state, session
 from workbench.ui.handlers.runs import inherited
-from workbench.ui.handlers.session import UPLOADS, Services
 from workbench.ui.public import STYLE, PublicServices, Requests, close
 from workbench.ui.tabs.form import (
     ASSETS,
@@ -63,8 +59,7 @@ from workbench.ui.tabs.inspect import (
 )
 from workbench.ui.tabs.runs import build_runs, build_train, wire_run_actions, wire_train
 from workbench.ui.theme import theme
-from workbench.views.cards import FOLDER, bundle
-from workbench.views.page_link import PORT, announced, free_port
+from workbench.views import cards, page_link
 
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"
@@ -84,11 +79,14 @@ PLOTLY = "plotly-basic.min.js"
 def files() -> dict[str, Path]:
     """The style sheets, typefaces and Plotly, which the page may fetch, by name; no other path is served."""
     assets = Path(__file__).parent / "assets"
-    sheets = [path for folder in (FOLDER, FOLDER / "drawing", assets) for path in folder.glob("*.css")]
-    return {path.name: path for path in (*sheets, *(FOLDER / "fonts").glob("*.woff2"), FOLDER / "plotly" / PLOTLY)}
+    sheets = [path for folder in (cards.FOLDER, cards.FOLDER / "drawing", assets) for path in folder.glob("*.css")]
+    return {
+        path.name: path
+        for path in (*sheets, *(cards.FOLDER / "fonts").glob("*.woff2"), cards.FOLDER / "plotly" / PLOTLY)
+    }
 
 
-def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
+def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
     """The widgets and what they do, and the API."""
     with Page(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=UPLOADS_LOOKED_AT) as page:
         Api(services).register(mcp=mcp)  # before events of the same names
@@ -97,10 +95,10 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             "header",
             "header",
             json.dumps({"title": TITLE, "loop": LOOP}),
-            server_functions=served([policy_status], services),
+            server_functions=served([example.policy_status], services),
         )
-        first = first_draft()
-        form = Form(draft=gr.State(Tab(first)), first=first, bound={}, leaves={}, methods={}, schemes={})
+        first = example.first_draft()
+        form = Form(draft=gr.State(page_state.Tab(first)), first=first, bound={}, leaves={}, methods={}, schemes={})
         form.undo_notes, form.turn = [], gr.Number(0, visible=False)
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
@@ -113,8 +111,8 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
                 drawn(
                     "help",
                     "help",
-                    json.dumps(guide(str(services.workspace / TOKEN_FILE), "{origin}")),
-                    server_functions=served([live], services),
+                    json.dumps(help.guide(str(services.workspace / TOKEN_FILE), "{origin}")),
+                    server_functions=served([help.live], services),
                 )
         wire_inspect(form, services)
         is_shown = hidden()  # from the end of the page's opening on
@@ -126,7 +124,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             lambda: [gr.update(**policies_offered(services, path)) for path in POLICIES], None, offered, **LAST
         )
 
-        def opened(request: gr.Request, kept: str, tab: Tab) -> Updates:
+        def opened(request: gr.Request, kept: str, tab: page_state.Tab) -> Updates:
             # The tab that a link names, or that shows what the link is about.
             parameters = request.query_params or {}
             wanted = parameters.get("tab")
@@ -146,7 +144,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         )
         for ended in (opening_event.then, opening_event.failure):  # Gradio calls only the latter after an error
             ended(None, None, is_shown, js=SHOW_PAGE, **PRIVATE)
-        train_tab.select(prepare, None, None, queue=False, **PRIVATE)
+        train_tab.select(processes.prepare, None, None, queue=False, **PRIVATE)
         form.open_train.click(None, None, None, js=SHOW_TRAIN, **PRIVATE)
         form.check.click(None, None, None, js="() => Workbench.checkSetup()", **PRIVATE)
     return page
@@ -175,11 +173,11 @@ def create_app(
     """
     if mcp and find_spec("mcp") is None:
         raise WorkbenchError("--mcp needs the package mcp, which is not installed; pip install 'mcp<2'")
-    services = (PublicServices if public else Services)(Path(workspace) if workspace is not None else None)
+    services = (PublicServices if public else session.Services)(Path(workspace) if workspace is not None else None)
     if token is None:
         token = "" if public else workspace_token(services.workspace)
     # Read by Gradio while it builds: files that are uploaded, and all it serves at file=, are the workspace's.
-    os.environ["GRADIO_TEMP_DIR"] = str(services.workspace / UPLOADS)
+    os.environ["GRADIO_TEMP_DIR"] = str(services.workspace / session.UPLOADS)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -252,7 +250,7 @@ def _put_first(script: str) -> None:
 def _add_assets(app: FastAPI) -> None:
     """The page's own scripts and style sheets."""
     served = files()
-    script = f"globalThis.Workbench ??= {bundle(Path(__file__).parent / 'assets' / SCRIPT)};\n"
+    script = f"globalThis.Workbench ??= {cards.bundle(Path(__file__).parent / 'assets' / SCRIPT)};\n"
     version = f'"{sha256(script.encode()).hexdigest()[:16]}"'
 
     @app.get(f"/{ASSETS}/{SCRIPT}")
@@ -287,7 +285,7 @@ WILDCARDS = ("", "0.0.0.0", "::")
 
 def launch(
     host: str = "127.0.0.1",
-    port: int = PORT,
+    port: int = page_link.PORT,
     workspace: Path | str | None = None,
     open_browser: bool = False,
     *,
@@ -316,7 +314,7 @@ def launch(
             "(or set WORKBENCH_AUTH), or keep 127.0.0.1 and reach it through an SSH tunnel "
             "(ssh -L 7860:127.0.0.1:7860)"
         )
-    port = free_port(host, port)
+    port = page_link.free_port(host, port)
     folder = (Path(workspace) if workspace is not None else default_workspace()).resolve()
     secret = workspace_token(folder) if token else ""
     shown = f"[{host}]" if ":" in host else host
@@ -357,7 +355,7 @@ def launch(
     with suppress(ValueError):  # not the main thread, which alone gets signals
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with announced(folder, link):
+        with page_link.announced(folder, link):
             _Server(config, started).run()
     finally:
         gc.freeze()  # or Python looks through all there is for garbage before it ends, which takes seconds

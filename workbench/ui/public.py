@@ -28,18 +28,15 @@ from workbench.errors import ConfigError, PolicyError, RewardError, RunError, qu
 from workbench.places import RUN, SHIPPED_ONLY, is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.policies.step_values import StepValues
-from workbench.rewards import BUILTINS, RewardConfig, Sandbox
-from workbench.rewards.judges import Judges
+from workbench.rewards import BUILTINS, RewardConfig, Sandbox, judges
 from workbench.runs import Run, list_runs
 from workbench.sandbox.client import SandboxFunction
 from workbench.schema import Example, Group, RewardKind
 from workbench.steps import StepPattern
 from workbench.training.methods import RunConfig
 from workbench.ui.downloads import FOLDER
-from workbench.ui.handlers.fields import tree_leaves
+from workbench.ui.handlers import fields, scoring, session
 from workbench.ui.handlers.reward_forms import VALUES
-from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import Services, Works
 from workbench.ui.tabs.form import drawn, note_value
 
 STYLE = "public.css"
@@ -94,8 +91,8 @@ def allowed(config: RunConfig) -> None:
             _refuse(
                 "method.rewards", reward.name, f"built-in functions alone, nothing with {', '.join(sorted(others))}"
             )
-    usual = dict(tree_leaves(RunConfig.parse({"method": config.method.name}).model_dump()))
-    for path, value in tree_leaves(config.model_dump()):
+    usual = dict(fields.tree_leaves(RunConfig.parse({"method": config.method.name}).model_dump()))
+    for path, value in fields.tree_leaves(config.model_dump()):
         if path in MOST and isinstance(value, int) and value > MOST[path]:
             _refuse(path, value, f"at most {MOST[path]}")
         is_direct = path.count(".") == 1 and path.startswith(("method.", "optimiser."))
@@ -113,7 +110,7 @@ def _refuse(field: str, value: Any, instead: str) -> None:
 # ── where something is sampled, scored, read or started ──────────────────────────────────────────────────────────────
 
 
-class PublicServices(Services):
+class PublicServices(session.Services):
     """The services of a public page: one workspace, seen by everybody, whose runs and groups are kept for a day."""
 
     reward_forms = (VALUES,)
@@ -195,14 +192,14 @@ class _Sandbox(Sandbox):
         return super().function(code, name, folder, kind)
 
 
-class _NoFiles(Works):
+class _NoFiles(session.Works):
     """Opens none."""
 
     def run(self, *work: Any) -> Any:
         raise ConfigError(f"a public page opens no files; {REMEDY}")
 
 
-class _Judges(Judges):
+class _Judges(judges.Judges):
     """Asks nobody."""
 
     def judged(self, name: str, config: JudgeConfig, questions: Any) -> Any:
@@ -227,7 +224,7 @@ NOT_CALLED = {
 def close(page: gr.Blocks) -> None:
     """Take off a built page what a public one does not have, and say at its top what it is."""
     with page:
-        about = drawn("public", "note", note_value(Note(ABOUT, level="info")), classes=["note"])
+        about = drawn("public", "note", note_value(scoring.Note(ABOUT, level="info")), classes=["note"])
     page.children.remove(about)
     page.children.insert(1, about)
     config = page.default_config

@@ -19,7 +19,7 @@ export const KINDS = [
   { key: "n", label: -1, name: "wrong" },
   { key: "u", label: 0, name: "neutral" },
 ];
-const LAYOUTS = [["stepwise", "TRL"], ["prm800k", "PRM800K"]];
+const LAYOUTS = /** @type {const} */ ([["stepwise", "TRL"], ["prm800k", "PRM800K"]]);
 const THRESHOLD = 0.5; // of a score that says "right", as in check-reward
 
 /** @param {string} text @param {number} at Characters before a UTF-16 offset, as Python counts them. */
@@ -233,7 +233,7 @@ export class HandLabels {
     }
   }
 
-  /** @param {string} layout */
+  /** @param {"stepwise" | "prm800k"} layout */
   async save(layout) {
     const { name, text } = await answerOf(this.server.labels_file({ layout }));
     download(name, new Blob([text], { type: "application/jsonl" }));

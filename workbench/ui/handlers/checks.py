@@ -11,8 +11,7 @@ from typing import Any
 
 from pydantic import validate_call
 
-from workbench.checks import ALL_EDITS, ProbeReport, clinic, preflight, probe, split_step_demo
-from workbench.checks.reward_check import RewardCheck, check_reward
+from workbench.checks import ALL_EDITS, ProbeReport, clinic, preflight, probe, reward_check, split_step_demo
 from workbench.config import PolicySection
 from workbench.credit import SCHEMES
 from workbench.data import Imported
@@ -21,16 +20,14 @@ from workbench.places import RUN, is_of_run
 from workbench.rewards import Sandbox
 from workbench.runs import open_run
 from workbench.schema import Credit, Group, say_count, two_places
+from workbench.ui.handlers import fields, opening
 from workbench.ui.handlers.example import choose_example, edited_example, find_task, with_group
-from workbench.ui.handlers.fields import changed, credit_config, number_in
-from workbench.ui.handlers.opening import short
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, View, believed, findings_json, mismatch, portable_configs, score, split
 from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text
 from workbench.ui.payloads import ProbePair, PromptPayload, SidesPayload
-from workbench.views.heatmap import credit_payload, to_json
-from workbench.views.sentences import about_probes
+from workbench.views import heatmap, sentences
 
 PREFLIGHT_PROMPTS = 8
 CHECK_HEADINGS = {
@@ -76,7 +73,7 @@ def _check(works: str, first: Any, said: Callable[[Any], str] = str) -> Callable
             try:
                 with getattr(services, works).run(tab, partial(check, *given), first) as running:
                     for event in running:
-                        yield View(running=True, drawing=to_json({"busy": said(event)}))
+                        yield View(running=True, drawing=heatmap.to_json({"busy": said(event)}))
                     yield View(drawing=running.result())
             except WorkbenchError as error:
                 yield View.of_error(error)
@@ -101,7 +98,7 @@ def probe_setup(draft: PageState, services: Services, tab: str, report: Report, 
         draft.pattern(),
         _rewards(draft, services),
         [own, *(scheme for scheme in SCHEMES if scheme != own)],
-        options=changed(draft.credit),
+        options=fields.changed(draft.credit),
         worker=_worker(draft, services, tab),
         models=services.models,
         on_progress=report,
@@ -114,7 +111,7 @@ def probe_setup(draft: PageState, services: Services, tab: str, report: Report, 
 def try_clinic(draft: PageState, services: Services, tab: str, report: Report, cancelled: Cancelled) -> str:
     """Try the rewards that are on in the clinic, telling which one is at it."""
     how: dict[str, Any] = {"on_progress": report, "cancelled": cancelled, "models": services.models}
-    return to_json(
+    return heatmap.to_json(
         clinic.check_rewards(_rewards(draft, services), worker=_worker(draft, services, tab), **how).to_json()
     )
 
@@ -132,9 +129,9 @@ def pair(services: Services, tab: str, edit: str, scheme: str) -> ProbePair | No
         return None
     drawings = []
     for credit in result.pair:
-        payload = credit_payload(credit, None, explain_at_most=0)
+        payload = heatmap.credit_payload(credit, None, explain_at_most=0)
         rollout = {name: value for name, value in payload["rollouts"][result.worst.rollout].items() if name != "copyOf"}
-        drawings.append(to_json({**payload, "rollouts": [rollout], "noSpread": None, "warnings": []}))
+        drawings.append(heatmap.to_json({**payload, "rollouts": [rollout], "noSpread": None, "warnings": []}))
     before, after = result.worst.first
     return {
         "rollout": result.worst.rollout,
@@ -153,8 +150,8 @@ def probe_json(report: ProbeReport, own: str) -> str:
         (edit, one.rollout, *max(one.first, one.at_edit, key=lambda pair: pair[1] - pair[0])) for edit, one in worst
     ]
     resisting = [scheme for scheme in report.schemes if not any(row[scheme].pays for row in report.results.values())]
-    said = about_probes(own, len(cells), paying, len(resisting), len(report.schemes))
-    return to_json(
+    said = sentences.about_probes(own, len(cells), paying, len(resisting), len(report.schemes))
+    return heatmap.to_json(
         {
             "own": own,
             "said": said.parts,
@@ -184,7 +181,7 @@ def probe_demo(draft: PageState) -> tuple[PageState, Note]:
 def run_preflight(draft: PageState, services: Services, tab: str, report: Report, cancelled: Cancelled) -> str:
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
     (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
-    pattern, rewards, credit = draft.pattern(), _rewards(draft, services), credit_config(draft.credit)
+    pattern, rewards, credit = draft.pattern(), _rewards(draft, services), fields.credit_config(draft.credit)
     task = find_task(draft.task_section())
     places = sorted(random.Random(seed).sample(range(len(task)), min(PREFLIGHT_PROMPTS, len(task))))
     groups: list[Group] = []
@@ -220,7 +217,7 @@ def _prompt_row(place: int, credit: Credit) -> PromptPayload:
         for own in [[value for t, value in enumerate(credit.of(i).tolist()) if rollout.is_sampled(t)]]
     ]
     answers = [(mean, None if said is None else said > 0) for mean, said in zip(means, verdicts, strict=True)]
-    return {"place": place, "prompt": short(scored.group.prompt), "answers": answers}
+    return {"place": place, "prompt": opening.short(scored.group.prompt), "answers": answers}
 
 
 def open_prompt(draft: PageState, services: Services, tab: str, place: Any) -> PageState | None:
@@ -259,8 +256,8 @@ def sample_beside(
     worker = _worker(draft, services, tab)
     splits = split(group, draft.pattern(), worker)
     there, _ = score(draft.but(compare=None), group, splits, worker, services.models)
-    drawings = [to_json(credit_payload(credit, None, explain_at_most=0)) for credit in (here, there)]
-    return to_json(
+    drawings = [heatmap.to_json(heatmap.credit_payload(credit, None, explain_at_most=0)) for credit in (here, there)]
+    return heatmap.to_json(
         SidesPayload(
             names=[draft.policy, name],
             drawings=drawings,
@@ -300,12 +297,12 @@ def check_rewards(
 ) -> Iterator[View]:
     """Hold every reward that is on against the file's labels; without a ``threshold``, at the best one."""
 
-    def check(report: Callable[[str], None], cancelled: Callable[[], bool]) -> list[RewardCheck]:
-        groups, pattern, least = imported.groups, draft.pattern(), number_in(threshold)
+    def check(report: Callable[[str], None], cancelled: Callable[[], bool]) -> list[reward_check.RewardCheck]:
+        groups, pattern, least = imported.groups, draft.pattern(), fields.number_in(threshold)
         if isinstance(least, str):
             raise ConfigError(f"{threshold!r} is no number; give the score from which a thing counts as right")
         return [
-            check_reward(
+            reward_check.check_reward(
                 groups,
                 config,
                 pattern=pattern,
@@ -331,7 +328,7 @@ def check_rewards(
         yield replace(View.of_error(error), made=Checked())
 
 
-def _checked(checks: Sequence[RewardCheck]) -> Checked:
+def _checked(checks: Sequence[reward_check.RewardCheck]) -> Checked:
     worst = [(check, mistake) for check in checks for mistake in check.worst]
     agreements = [check.given or check.best for check in checks]
     errors = [check.first_error and check.first_error.f1 for check in checks]
@@ -356,7 +353,7 @@ def _checked(checks: Sequence[RewardCheck]) -> Checked:
                 "–" if mistake.step is None else str(mistake.step + 1),
                 f"{mistake.score:.3g}",
                 "right" if mistake.label else "wrong",
-                short(mistake.text),
+                opening.short(mistake.text),
             )
             for check, mistake in worst
         ],

@@ -18,8 +18,7 @@ from pydantic import validate_call
 
 from workbench.assets import FIRST_GROUP
 from workbench.config import TaskSection
-from workbench.data import HUB, TASKS, Task, load_task, preview_of
-from workbench.data.conversations import is_messages
+from workbench.data import HUB, TASKS, Task, conversations, load_task, preview_of
 from workbench.data.rows import prompt_text as checked_prompt
 from workbench.errors import (
     ChildDied,
@@ -32,17 +31,14 @@ from workbench.errors import (
 )
 from workbench.files import encode
 from workbench.places import is_of_run, local_path
-from workbench.policies.client import PolicyStatus
-from workbench.policies.prompts import find_chat_template
+from workbench.policies import client, prompts
 from workbench.rewards import split_group
 from workbench.schema import Example, Group, Prompt, say_count
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
 from workbench.training.methods import RunConfig
-from workbench.ui.handlers.fields import with_path
+from workbench.ui.handlers import fields, rewards, session
 from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.scoring import Note, ScoringView, View, message
-from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text
 from workbench.ui.payloads import Pairs, RowsPayload
 from workbench.views.heatmap import to_json
 
@@ -118,7 +114,7 @@ def choose_example(draft: PageState, index: float | None, *, by: int = 0, task: 
     chosen = (int(index or 0) + by) % len(task)
     example = task[chosen]
     return draft.but(
-        tree=with_path(draft.tree, "task.name", task.name),
+        tree=fields.with_path(draft.tree, "task.name", task.name),
         index=chosen,
         prompt=example.prompt,
         text=prompt_text(example.prompt),
@@ -145,7 +141,7 @@ def parse_prompt(text: str) -> Prompt:
     Raises TaskError for messages without content.
     """
     with suppress(ValueError, RecursionError):
-        if is_messages(messages := json.loads(text)):
+        if conversations.is_messages(messages := json.loads(text)):
             return checked_prompt("the prompt", messages)
     return text
 
@@ -154,14 +150,13 @@ def edited_example(draft: PageState) -> tuple[Example, str]:
     """The example to sample, and what to say where its prompt is no longer the one its columns belong to."""
     prompt = parse_prompt(draft.text)
     example = Example(prompt, draft.columns, _system(draft))
-    if prompt == draft.prompt or not draft.columns:
-        return example, ""
-    return example, f"The prompt was edited; {', '.join(draft.columns)} are still those of example {draft.index}."
+    said = f"The prompt was edited; {', '.join(draft.columns)} are still those of example {draft.index}."
+    return example, said if prompt != draft.prompt and draft.columns else ""
 
 
 def prompt_note(draft: PageState) -> str:
     """Say how a policy with a chat template gets a plain prompt."""
-    template, prompt = find_chat_template(draft.policy), parse_prompt(draft.text)
+    template, prompt = prompts.find_chat_template(draft.policy), parse_prompt(draft.text)
     if template is None or not isinstance(prompt, str):
         return ""
     put = draft.prompting().of(prompt, has_template=True, system=_system(draft))
@@ -320,10 +315,10 @@ def read_as(draft: PageState, name: str, before: PageState) -> PageState | None:
     task = find_task(section)
     if section.name == before.task:
         return choose_example(draft, draft.index, task=task)
-    return with_task(choose_example(draft, 0, task=task), task)
+    return rewards.with_task(choose_example(draft, 0, task=task), task)
 
 
-def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
+def sample(draft: PageState, services: session.Services, tab: str) -> Iterator[View]:
     """Sample a group, showing it grow; what is ``made`` are changes of the draft: the group, the prompt that it answers
     where that is not the example's own, and the seed of the next. Whatever goes wrong, the group on screen is kept.
     """
@@ -361,9 +356,9 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
             return group, f"sampled, but not compared with the reference policy: {error}"
 
     try:
-        with services.sampling.run(tab, ask, NO_EVENT, "Cancelled; the group from before is back.") as work:
+        with services.sampling.run(tab, ask, session.NO_EVENT, "Cancelled; the group from before is back.") as work:
             for event in work:
-                status = progress_text(event)
+                status = session.progress_text(event)
                 if "texts" in event:
                     grown = {"texts": event["texts"], "finished": event["finished"], "prompt": draft.text}
                     yield View(running=True, drawing=message(stream=grown, busy=status))
@@ -382,12 +377,12 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
         yield View(note, drawing=message(busy="scoring"), made=sampled)
 
 
-@validate_call(config=CHECKED)
-def policy_status(services: Services, policy: str) -> dict[str, Any]:
+@validate_call(config=session.CHECKED)
+def policy_status(services: session.Services, policy: str) -> dict[str, Any]:
     """The state of the policy that a page has chosen, "unloaded" while the worker holds another one.
 
     A page that names none is told of the worker's.
     """
     status = services.models.status()
     unloaded = bool(policy and status.policy and policy != status.policy)
-    return {**asdict(PolicyStatus("off")), "state": "unloaded", "policy": policy} if unloaded else asdict(status)
+    return {**asdict(client.PolicyStatus("off")), "state": "unloaded", "policy": policy} if unloaded else asdict(status)

@@ -162,10 +162,8 @@ DATA = ("task.data", "task.data_columns")
 
 def is_used(path: str, method: str) -> bool:
     """Return whether a field of ``run_form`` means something to a method."""
-    section = METHODS[method].section
-    if path in DATA:
-        return section.kind is not None
-    return path != RUN_SCHEME or "credit" in section.model_fields
+    needs_credit = path == RUN_SCHEME and not takes(method, "credit")
+    return METHODS[method].section.kind is not None if path in DATA else not needs_credit
 
 
 def _beginning(shared: Mapping[str, Leaf], start: str) -> list[Leaf]:
@@ -420,9 +418,8 @@ def _fits(option: Option, value: Any) -> bool:
 
 def shown_values(section: Section | None) -> dict[str, Any]:
     """Return what each option's field shows, by name: what is set, or the scheme's default."""
-    if section is None:
-        return {}
-    return {name: section.get(name, option.default) for name, option in options_of(section["scheme"]).items()}
+    options = {} if section is None else options_of(section["scheme"])
+    return {name: (section or {}).get(name, option.default) for name, option in options.items()}
 
 
 def changed(section: Section) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from pydantic import validate_call
 from workbench.checks.metrics import METRICS, SYMBOLS, Metric
 from workbench.credit import NORMALISATIONS, SCHEMES
 from workbench.schema import Credit
+from workbench.ui.handlers import scoring, session
 from workbench.ui.handlers.fields import OPTION_LABELS, in_words
-from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token
-from workbench.ui.handlers.session import CHECKED, Services
 from workbench.ui.payloads import GuidePayload, LivePayload
 from workbench.views.heatmap import no_spread_payload, why_payload
 
@@ -32,7 +31,7 @@ SHORTCUTS = (
     ("+ − 0, on a curve", "zoom in and out about that step, and show all"),
 )
 TRUST = (
-    TRUST_MODEL,
+    scoring.TRUST_MODEL,
     "Reward code and patterns run in a process of their own, with limits on time and memory and without your "
     "environment's secrets; isolated, without network, other programs or your files, too. What this system cannot "
     "enforce is said under Rewards.",
@@ -83,8 +82,8 @@ def guide(token_file: str, url: str) -> GuidePayload:
     }
 
 
-@validate_call(config=CHECKED)
-def live(services: Services, tab: str, rollout: int | None, token: int | None) -> LivePayload | None:
+@validate_call(config=session.CHECKED)
+def live(services: session.Services, tab: str, rollout: int | None, token: int | None) -> LivePayload | None:
     """``live_numbers`` of what the tab has drawn."""
     return live_numbers(services.credit(tab), rollout, token)
 
@@ -94,7 +93,7 @@ def live_numbers(credit: Credit | None, rollout: int | None = None, token: int |
     if credit is None or not len(credit.scored.group):
         return None
     i, t = rollout or 0, token or 0
-    why = explain_token(credit, i, t)
+    why = scoring.explain_token(credit, i, t)
     fits = None not in (rollout, token, why)
     if why is None:
         i, t = 0, 0

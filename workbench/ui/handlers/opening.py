@@ -13,24 +13,30 @@ from pathlib import Path
 from typing import Any
 
 from workbench.assets import EMBEDDED, recipes
-from workbench.config import TaskSection
-from workbench.config.reading import read_text
+from workbench.config import TaskSection, reading
 from workbench.config.section import as_text
-from workbench.data import FORMATS, LABELLED, ROLLOUTS, SHIPPED, Facts, Imported, Task, labelled_groups, read_groups
-from workbench.data.formats import Look, look_at
-from workbench.data.logs import LoggedAdvantages, recognise_advantages
-from workbench.data.rollouts import OWN
+from workbench.data import (
+    FORMATS,
+    LABELLED,
+    ROLLOUTS,
+    SHIPPED,
+    Facts,
+    Imported,
+    Task,
+    formats,
+    labelled_groups,
+    logs,
+    read_groups,
+    rollouts,
+)
 from workbench.errors import TaskError, WorkbenchError, quote
 from workbench.rewards import RewardConfig, find_builtin
 from workbench.rewards.source import reward_functions, reward_in_file
 from workbench.schema import Prompt, say_count
 from workbench.steps import PRESETS
-from workbench.ui.handlers.example import choose_example, find_task, fitting_preset, with_group
+from workbench.ui.handlers import example, page_state, scoring, session
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
-from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import task_rows, with_function, with_task
-from workbench.ui.handlers.scoring import Note, View
-from workbench.ui.handlers.session import UPLOADS, Busy, Cancelled, Services
 from workbench.views.sentences import about_opened
 
 AUTO = "found out"
@@ -45,7 +51,7 @@ MAX_LISTED = 2000
 """Groups listed; the others are reached with the arrows."""
 EXPLAINED = 200
 """Groups that are looked at to find out what a file says beside prompts and completions."""
-UNDERSTOOD = OWN | {"answer", "solution", "training_step", "logged_entropy"}
+UNDERSTOOD = rollouts.OWN | {"answer", "solution", "training_step", "logged_entropy"}
 """Columns that have a place of their own here."""
 
 FILE_REWARDS = (("given_labels",), ("given_reward",), ("step_correctness", "answer_correctness"))
@@ -82,11 +88,11 @@ class Opening:
     """
 
     ask: Ask
-    note: Note
+    note: scoring.Note
     running: bool | None = False
-    look: Look | None = None
+    look: formats.Look | None = None
     imported: Imported | None = None
-    advantages: LoggedAdvantages | None = None
+    advantages: logs.LoggedAdvantages | None = None
     section: TaskSection | None = None
     task: Task | None = None
     rewards: tuple[Mapping[str, Any], ...] = ()
@@ -110,39 +116,39 @@ def find_file(path: str, workspace: Path) -> str | Path:
     return found
 
 
-def open_file(ask: Ask, services: Services, tab: str) -> Iterator[Opening]:
+def open_file(ask: Ask, services: session.Services, tab: str) -> Iterator[Opening]:
     """Find out what a file holds and read it, saying how far it is."""
-    look: Look | None = None
+    look: formats.Look | None = None
     workspace = services.workspace
 
     def open_(report: Callable[[str], None], cancelled: Callable[[], bool]) -> Opening:
         nonlocal look
         source = find_file(ask.path, workspace)
         if isinstance(source, Path) and source.suffix in CONFIGURATIONS:
-            return Opening(ask, Note(""), configuration=source)
+            return Opening(ask, scoring.Note(""), configuration=source)
         if isinstance(source, Path) and source.suffix == ".py":
             return _functions(ask, source)
         look = _look(source, ask)
         if look.missing:
-            return Opening(ask, Note("Which column is the prompt?"), look=look)
+            return Opening(ask, scoring.Note("Which column is the prompt?"), look=look)
         if look.holds == "problems" and isinstance(source, Path):
             none = {"answer": ""} if ask.columns.get("answer") == "" else {}
             section = TaskSection(name=str(_among_data(source, workspace)), columns={**look.mapping, **none})
-            return _problems(ask, look, section, find_task(section))
+            return _problems(ask, look, section, example.find_task(section))
         return _rollouts(ask, look, _read(source, ask, look, report, cancelled))
 
     try:
         with services.opening.run(tab, open_, "reading …", "Cancelled; nothing was opened.") as work:
             for line in work:
-                yield Opening(ask, Note(line, level="info"), True)
+                yield Opening(ask, scoring.Note(line, level="info"), True)
             opened = work.result()
-    except (Busy, Cancelled) as error:
-        view = View.of_error(error)
+    except (session.Busy, session.Cancelled) as error:
+        view = scoring.View.of_error(error)
         services.drop_upload(ask.path)
-        yield Opening(ask, view.note or Note(""), view.running)
+        yield Opening(ask, view.note or scoring.Note(""), view.running)
         return
     except WorkbenchError as error:
-        opened = Opening(ask, Note(str(error)), look=look)
+        opened = Opening(ask, scoring.Note(str(error)), look=look)
         if look is None:  # no choice of how to read it would help
             services.drop_upload(ask.path)
     before, services.opened[tab] = services.opened.get(tab), opened
@@ -151,26 +157,28 @@ def open_file(ask: Ask, services: Services, tab: str) -> Iterator[Opening]:
     yield opened
 
 
-def _look(source: str | Path, ask: Ask) -> Look:
+def _look(source: str | Path, ask: Ask) -> formats.Look:
     if isinstance(source, str):
-        return Look("rollouts")
+        return formats.Look("rollouts")
     if ask.format != AUTO:
         given = {role: name for role, name in ask.columns.items() if name}
-        return Look("rollouts", columns=given, mapping=given)
-    return look_at(source, ask.columns)
+        return formats.Look("rollouts", columns=given, mapping=given)
+    return formats.look_at(source, ask.columns)
 
 
 def _functions(ask: Ask, file: Path) -> Opening:
     """All of a Python file that is seen to be a reward, or else its only function."""
-    names = reward_functions(read_text(file, file.name)) or [""]
+    names = reward_functions(reading.read_text(file, file.name)) or [""]
     rewards = tuple(reward_in_file(f"{file}::{name}") for name in names)
     listed = ", ".join(fields["name"] for fields in rewards)
-    return Opening(ask, Note(f"Added {say_count(len(rewards), 'reward')}: {listed}.", level="info"), rewards=rewards)
+    return Opening(
+        ask, scoring.Note(f"Added {say_count(len(rewards), 'reward')}: {listed}.", level="info"), rewards=rewards
+    )
 
 
 def _among_data(file: Path, workspace: Path) -> Path:
     """Copy an upload to the workspace's data, where runs find it later; a file that lies there already stays."""
-    if not file.is_relative_to(workspace.resolve() / UPLOADS):
+    if not file.is_relative_to(workspace.resolve() / session.UPLOADS):
         return file
     folder = workspace.resolve() / "data"
     folder.mkdir(exist_ok=True)
@@ -181,7 +189,7 @@ def _among_data(file: Path, workspace: Path) -> Path:
     return free
 
 
-def _problems(ask: Ask, look: Look, section: TaskSection, task: Task) -> Opening:
+def _problems(ask: Ask, look: formats.Look, section: TaskSection, task: Task) -> Opening:
     named = {"prompt": "the prompt", "answer": "the right answer"}
     said = [f"{name} is {named[role]}" for role, name in look.mapping.items() if role in named]
     noun = {"prompts": "problem", "labelled_steps": "labelled answer"}.get(task.kind, task.kind.removesuffix("s"))
@@ -190,13 +198,13 @@ def _problems(ask: Ask, look: Look, section: TaskSection, task: Task) -> Opening
     if task.unchecked:
         text += f" Nothing tells right from wrong ({task.unchecked}): choose the answer's column, or a reward."
     return Opening(
-        ask, Note(text, level="warning" if task.unchecked else "info"), look=look, section=section, task=task
+        ask, scoring.Note(text, level="warning" if task.unchecked else "info"), look=look, section=section, task=task
     )
 
 
-def _rollouts(ask: Ask, look: Look, imported: Imported) -> Opening:
+def _rollouts(ask: Ask, look: formats.Look, imported: Imported) -> Opening:
     facts = imported.facts
-    advantages = recognise_advantages(islice(imported.drafts, EXPLAINED))
+    advantages = logs.recognise_advantages(islice(imported.drafts, EXPLAINED))
     rewards = find_rewards(imported, advantages)
     used = {*UNDERSTOOD, *facts.rewards, *(name for one in rewards for name in find_builtin(one.name).columns)}
     said = about_opened(
@@ -208,12 +216,12 @@ def _rollouts(ask: Ask, look: Look, imported: Imported) -> Opening:
         facts.tokenizer,
     )
     unscored = "" if rewards else " Nothing in the file scores an answer: choose its column below, or add a reward."
-    note = Note(str(said).replace("`", "") + unscored, level="info" if rewards else "warning")
+    note = scoring.Note(str(said).replace("`", "") + unscored, level="info" if rewards else "warning")
     return Opening(ask, note, look=look, imported=imported, advantages=advantages)
 
 
 def _read(
-    source: str | Path, ask: Ask, look: Look, on_progress: Callable[[str], None], cancelled: Callable[[], bool]
+    source: str | Path, ask: Ask, look: formats.Look, on_progress: Callable[[str], None], cancelled: Callable[[], bool]
 ) -> Imported:
     tokenizer = ask.tokenizer.strip() or None
     if isinstance(source, str) and source not in SHIPPED:
@@ -237,13 +245,13 @@ def _read(
 # ── what was opened, on screen ───────────────────────────────────────────────────────────────────────────────────
 
 
-def with_opened(draft: PageState, opening: Opening) -> PageState:
+def with_opened(draft: page_state.PageState, opening: Opening) -> page_state.PageState:
     """The draft with the first problem or group of what was opened, and a pattern, rewards and a scheme that fit it."""
     if opening.section is not None:
         draft = draft.with_rows_as_they_are()
         draft = draft.but(tree=with_path(draft.tree, "task.columns", as_text(opening.section.columns)))
-        task = find_task(opening.section)
-        draft = with_task(choose_example(draft, 0, task=task), task)
+        task = example.find_task(opening.section)
+        draft = with_task(example.choose_example(draft, 0, task=task), task)
         if not samples_at_once(draft, opening):
             return draft
         if not isinstance(draft.prompt, str):  # the small policies have no chat template
@@ -264,17 +272,17 @@ def with_opened(draft: PageState, opening: Opening) -> PageState:
     draft = draft.but(rows=tuple(row.for_data(columns_there) for row in draft.rows)).with_scheme_for_rewards()
     if opening.advantages is not None and draft.credit["scheme"] == "outcome":
         draft = draft.but(credit=with_settings(draft.credit, opening.advantages.options))
-    draft = with_group(draft, opening.imported.groups[0])
-    preset = PRESETS.get(opening.imported.facts.preset or fitting_preset(draft) or "")
+    draft = example.with_group(draft, opening.imported.groups[0])
+    preset = PRESETS.get(opening.imported.facts.preset or example.fitting_preset(draft) or "")
     return draft if preset is None else draft.with_pattern(preset.pattern.regex, preset.pattern.kind)
 
 
-def samples_at_once(draft: PageState, opening: Opening) -> bool:
+def samples_at_once(draft: page_state.PageState, opening: Opening) -> bool:
     """Whether answers to the opened problems come without a question: from a small policy that is here already."""
     return opening.task is not None and draft.policy in EMBEDDED
 
 
-def find_rewards(imported: Imported, advantages: LoggedAdvantages | None = None) -> list[RewardConfig]:
+def find_rewards(imported: Imported, advantages: logs.LoggedAdvantages | None = None) -> list[RewardConfig]:
     """The built-in rewards that can score this data; of answers alone where its advantages were made of these."""
     names = columns_of(imported)
     fit = [
@@ -322,10 +330,10 @@ def group_rows(imported: Imported) -> list[list[str]]:
     return rows
 
 
-def choose_group(draft: PageState, imported: Imported, index: int) -> tuple[PageState, int]:
+def choose_group(draft: page_state.PageState, imported: Imported, index: int) -> tuple[page_state.PageState, int]:
     """Return the draft with a group on screen, the first after the last, and which it is."""
     index %= len(imported)
-    return with_group(draft, imported.groups[index]), index
+    return example.with_group(draft, imported.groups[index]), index
 
 
 def place(imported: Imported, index: int) -> str:

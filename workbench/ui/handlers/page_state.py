@@ -39,9 +39,7 @@ from workbench.config.task import READING
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, PatternError, RewardError, quote
 from workbench.policies.step_values import NAMES, StepValues
-from workbench.rewards import BUILTINS, RewardConfig, find_builtin
-from workbench.rewards.source import functions_in, kind_in, reward_functions
-from workbench.rewards.statistics import CallTimes
+from workbench.rewards import BUILTINS, RewardConfig, find_builtin, source, statistics
 from workbench.sandbox.client import DEADLINE
 from workbench.schema import Group, Prompt, RewardKind
 from workbench.steps import PatternKind, StepPattern
@@ -263,14 +261,14 @@ class RewardRow:
 
     def _of_code(self, code: str) -> dict[str, Any]:
         """The reward that an edited source describes: its name and kind are what the code says, or as before."""
-        defined = [function.name for function in functions_in(code)]
+        defined = [function.name for function in source.functions_in(code)]
         name = self.name
         if defined and name not in defined:
-            name = (reward_functions(code) or defined)[-1]
+            name = (source.reward_functions(code) or defined)[-1]
         for builtin in (self.name, name, f"trl:{name}"):
             if builtin in BUILTINS and code.strip() == builtin_source(builtin).strip():
                 return {"name": builtin, "kind": find_builtin(builtin).kind}
-        return {"name": name, "kind": kind_in(code, name) or self.kind, "code": code}
+        return {"name": name, "kind": source.kind_in(code, name) or self.kind, "code": code}
 
 
 def set_fields(config: RewardSection) -> dict[str, Any]:
@@ -421,9 +419,8 @@ class PageState(BaseModel):
 
     def with_outcome_weight(self, weight: float | None) -> PageState:
         """Return the draft with this weight of the final answer, under a scheme that has one."""
-        if SCHEMES[self.credit["scheme"]].counts_outcome:
-            return self
-        return self.but(credit=with_settings(self.credit, {"outcome_weight": weight}))
+        has_one = not SCHEMES[self.credit["scheme"]].counts_outcome
+        return self.but(credit=with_settings(self.credit, {"outcome_weight": weight})) if has_one else self
 
     def row(self, key: str) -> RewardRow | None:
         return next((row for row in self.rows if row.key == key), None)
@@ -438,9 +435,8 @@ class PageState(BaseModel):
         """Return the draft with the scheme ``outcome`` if it has outcome rewards alone and its scheme reads none."""
         kinds = {row.kind for row in self.rows if row.on}
         reads_outcomes = SCHEMES[self.credit["scheme"]].counts_outcome or self.credit.get("outcome_weight")
-        if kinds != {"outcome"} or reads_outcomes:
-            return self
-        return self.but(credit=for_scheme(self.credit, "outcome"))
+        is_blind = kinds == {"outcome"} and not reads_outcomes
+        return self.but(credit=for_scheme(self.credit, "outcome")) if is_blind else self
 
     def with_pattern(self, regex: str, kind: str) -> PageState:
         return self.but(tree=with_path(with_path(self.tree, REGEX, regex), KIND, kind))
@@ -574,7 +570,7 @@ class Tab:
         """The number of the page's last change of the list of rewards."""
         self.outcome_weight: float | None = None
         """The weight of the final answer in the page's list of rewards, also while the scheme has none."""
-        self.call_times = CallTimes()
+        self.call_times = statistics.CallTimes()
         """How long the calls of its reward functions took."""
         self.listed: Group | None = None
         """The group that its table of presets is of."""

@@ -18,10 +18,8 @@ from workbench.config import BeliefConfig, JudgeConfig, LabelFormat, Leaf, Model
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.places import RUN
 from workbench.policies.step_values import NAMES, Estimation, StepValues, label_rows
-from workbench.rewards import BUILTINS, RewardConfig, split_group
-from workbench.rewards.judges import key_of
+from workbench.rewards import BUILTINS, RewardConfig, judges, source, split_group
 from workbench.rewards.models.formats import FORMATS, guess_format
-from workbench.rewards.source import reward_in_file, saved_rewards
 from workbench.rundir import checkpoint_or
 from workbench.runs import find_checkpoint, open_run
 from workbench.schema import say_count
@@ -231,7 +229,7 @@ def row_from(
         name = before.name
     row = row_of(RewardConfig.parse({"name": free_name(name, rows, key), "kind": kind, part: held}))
     if row.judge is not None:
-        key_of(row.judge)
+        judges.key_of(row.judge)
     if before is None:
         return row
     kept = {field: before.fields[field] for field in ("weight", "schedule") if field in before.fields}
@@ -255,7 +253,7 @@ def add(
         if part == FILE:  # a function saved in the workspace, or FILE.py, or FILE.py::NAME of several
             path = str(values["path"]).strip()
             saved = services.workspace / "rewards" / f"{path}.py"
-            fields = reward_in_file(str(saved) if path in saved_rewards(services.workspace) else path)
+            fields = source.reward_in_file(str(saved) if path in source.saved_rewards(services.workspace) else path)
             yield View(made=in_place(RewardRow(fields), draft.rows))
         elif part == VALUES:
             yield from _estimate(draft, values, services, tab)

@@ -11,29 +11,16 @@ from typing import Any, cast
 from pydantic import validate_call
 
 from workbench.assets import EMBEDDED
-from workbench.checks import split_step_demo
-from workbench.checks.difficulty import auc
+from workbench.checks import difficulty, split_step_demo
 from workbench.config import EnvironmentSection, PolicySection
 from workbench.credit import SCHEMES
 from workbench.data import Task
 from workbench.errors import WorkbenchError, cut, redact
-from workbench.rewards import BUILTINS, find_builtin
-from workbench.rewards.source import kind_in, save_reward, saved_rewards
-from workbench.rewards.statistics import CallTimes, FunctionStatistics, RewardStatistics, describe_rewards
+from workbench.rewards import BUILTINS, find_builtin, source, statistics
 from workbench.schema import RewardKind, ScoredGroup, say_count, two_places, whole_percent
+from workbench.ui.handlers import reward_forms, scoring, session
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
 from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row, code_row, row_of
-from workbench.ui.handlers.reward_forms import (
-    FILE,
-    form_payload,
-    form_values,
-    in_place,
-    part_of,
-    step_labels,
-    values_facts,
-)
-from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
-from workbench.ui.handlers.session import CHECKED, Services
 from workbench.ui.payloads import (
     CataloguePayload,
     ListedPayload,
@@ -107,9 +94,9 @@ def catalogue(forms: Collection[str]) -> CataloguePayload:
     written = {
         choice: (label, page_row(code_row(name, kind, code.format(name=name))))
         for choice, (label, kind, name, code) in TEMPLATES.items()
-        if FILE in forms
+        if reward_forms.FILE in forms
     }
-    titles = {part: (f"{form_payload(part)['title']} …", None) for part in forms}
+    titles = {part: (f"{reward_forms.form_payload(part)['title']} …", None) for part in forms}
     ready = {
         rule.name: (f"{rule.name} ({rule.kind}): {rule.description}", page_row(builtin_row(rule.name)))
         for rule in built_in
@@ -118,7 +105,7 @@ def catalogue(forms: Collection[str]) -> CataloguePayload:
     return {
         "adds": [(choice, label) for choice, (label, _) in offered.items()],
         "rows": {choice: row for choice, (_, row) in offered.items() if row is not None},
-        "forms": {part: form_payload(part) for part in forms},
+        "forms": {part: reward_forms.form_payload(part) for part in forms},
     }
 
 
@@ -138,7 +125,7 @@ def list_value(draft: PageState, told: int = 0) -> str:
 
 def page_row(row: RewardRow) -> RowPayload:
     """Return a row as the page holds it (``RewardRow.of_page``), with what its part's form shows."""
-    part = part_of(row)
+    part = reward_forms.part_of(row)
     return {
         "key": row.key,
         "fields": dict(row.fields),
@@ -149,7 +136,7 @@ def page_row(row: RewardRow) -> RowPayload:
         "code": row.code if row.has_editor else None,
         "is_builtin": row.is_builtin,
         "part": part,
-        "form": form_values(part, row) if part else {},
+        "form": reward_forms.form_values(part, row) if part else {},
         **_listed(row),
     }
 
@@ -160,7 +147,7 @@ def _listed(row: RewardRow) -> ListedPayload:
 
 def with_function(draft: PageState, fields: Mapping[str, Any]) -> PageState:
     """Return the draft with a function of a file, in place of its namesake with that one's weight and switch."""
-    row, instead = in_place(RewardRow(fields), draft.rows)
+    row, instead = reward_forms.in_place(RewardRow(fields), draft.rows)
     return draft.with_row(row, instead)
 
 
@@ -214,7 +201,7 @@ def demo_rows() -> tuple[RewardRow, ...]:
     """The reward functions of the probes' demo."""
     _, _, functions = split_step_demo()
     return tuple(
-        code_row(name, kind_in(code, name) or "step", code)
+        code_row(name, source.kind_in(code, name) or "step", code)
         for name, code in [(function.__name__, getsource(function)) for function in functions]
     )
 
@@ -231,61 +218,65 @@ def row_label(row: RewardRow) -> str:
     return "  ·  ".join(filter(None, (row.name, what, weight)))
 
 
-@validate_call(config=CHECKED)
-def save_code(services: Services, name: str, code: str) -> SaidPayload:
+@validate_call(config=session.CHECKED)
+def save_code(services: session.Services, name: str, code: str) -> SaidPayload:
     """Save a reward's code under its function's name, and say where."""
     try:
-        note = Note(f"saved in {save_reward(services.workspace, name.removeprefix('trl:'), code)}", level="info")
+        note = scoring.Note(
+            f"saved in {source.save_reward(services.workspace, name.removeprefix('trl:'), code)}", level="info"
+        )
     except (WorkbenchError, OSError) as error:
-        note = Note(str(error))
+        note = scoring.Note(str(error))
     return cast(SaidPayload, note.to_json())
 
 
-@validate_call(config=CHECKED)
-def saved_names(services: Services) -> list[str]:
+@validate_call(config=session.CHECKED)
+def saved_names(services: session.Services) -> list[str]:
     """Return the names of the functions that are saved in the workspace."""
-    return saved_rewards(services.workspace)
+    return source.saved_rewards(services.workspace)
 
 
-@validate_call(config=CHECKED)
-def rewards_running(services: Services, tab: str) -> str:
+@validate_call(config=session.CHECKED)
+def rewards_running(services: session.Services, tab: str) -> str:
     """Say what the tab's rewards are at: the call of a function, a reward model, a judge; "" if nothing runs."""
     running = services.reward_worker(tab).running
     said = "" if running is None else f"{running[0]} running, {running[1]:.0f} s"
     return ", ".join(filter(None, (said, services.models.busy, services.judges.busy)))
 
 
-@validate_call(config=CHECKED)
-def cancel_rewards(services: Services, tab: str, judges: bool = True) -> None:
+@validate_call(config=session.CHECKED)
+def cancel_rewards(services: session.Services, tab: str, judges: bool = True) -> None:
     """End the call of a function of the tab, and what judges are asked; a reward model scores to its end."""
     services.reward_worker(tab).cancel()
     if judges:
         services.judges.cancel()
 
 
-@validate_call(config=CHECKED)
-def cancel_form(services: Services, tab: str) -> None:
+@validate_call(config=session.CHECKED)
+def cancel_form(services: session.Services, tab: str) -> None:
     """End the loading or the estimate that a form of the tab began."""
     services.estimating.cancel(tab)
 
 
-LIST_ASKED = (save_code, saved_names, rewards_running, cancel_rewards, cancel_form, step_labels)
+LIST_ASKED = (save_code, saved_names, rewards_running, cancel_rewards, cancel_form, reward_forms.step_labels)
 """What the list's script asks of the services."""
 
 
 # ── what the rewards returned ────────────────────────────────────────────────────────────────────────────────────
 
 
-def watch_group(draft: PageState, scored: ScoredGroup, times: CallTimes) -> RewardStatistics:
+def watch_group(draft: PageState, scored: ScoredGroup, times: statistics.CallTimes) -> statistics.RewardStatistics:
     """The group on screen, with every call since its functions were last changed."""
     codes = {row.name: row.code if row.has_editor else row.unweighted().model_dump_json() for row in draft.rows}
     took = scored.group.sampling.get("seconds")
-    return describe_rewards(
+    return statistics.describe_rewards(
         scored, times.add(scored.rewards, codes), float(took) if isinstance(took, int | float) else None
     )
 
 
-def rewards_said(draft: PageState, view: ScoringView, watched: RewardStatistics | None, editing: str) -> RewardsPayload:
+def rewards_said(
+    draft: PageState, view: scoring.ScoringView, watched: statistics.RewardStatistics | None, editing: str
+) -> RewardsPayload:
     """Return what stands under each row by its key, and beside the code of the row that is edited.
 
     Where nothing could be scored that is what is wrong alone; the page keeps what it said of the others.
@@ -294,23 +285,23 @@ def rewards_said(draft: PageState, view: ScoringView, watched: RewardStatistics 
     weighs = not SCHEMES[draft.credit["scheme"]].counts_outcome
     notes = dict(zip((row.key for row in draft.rows), view.rows, strict=True))
     if view.credit is not None and watched is not None:
-        unused, scored = unused_notes(view), view.credit.scored
+        unused, scored = scoring.unused_notes(view), view.credit.scored
         notes = {row.key: notes[row.key] or row_note(row, watched, unused, scored) for row in draft.rows}
     said = {key: cast(SaidPayload, note.to_json()) for key, note in notes.items() if note is not None}
     row, editor = draft.row(editing), None
     if row is not None and editing in said and said[editing]["level"] == "error":
         editor = _before_the_error(editing, said[editing], view.prints)
-        said[editing] = cast(SaidPayload, Note("Error: see the editor").to_json())  # a message stands once
+        said[editing] = cast(SaidPayload, scoring.Note("Error: see the editor").to_json())  # a message stands once
     elif row is not None and view.credit is not None:
         editor = returned(view.credit.scored, row)
     if editor is not None and row is not None and row.monte_carlo is not None:
-        editor["facts"] = values_facts(row)
+        editor["facts"] = reward_forms.values_facts(row)
     return {"rows": said, "editor": editor, "listed": shown, "weighs": weighs, "number": 0}
 
 
 def row_note(
-    row: RewardRow, watched: RewardStatistics, unused: Mapping[str, tuple[str, str]], scored: ScoredGroup
-) -> Note:
+    row: RewardRow, watched: statistics.RewardStatistics, unused: Mapping[str, tuple[str, str]], scored: ScoredGroup
+) -> scoring.Note:
     """Say under a row what its function returned; the detail is what it took, its range and source.
 
     ``unused`` says by name that and why a function plays no part in what is drawn.
@@ -319,7 +310,7 @@ def row_note(
     scores_what = "each step" if row.kind == "step" else "final answer"
     function = next((one for one in watched.functions if one.name == row.name), None) if row.on else None
     if function is None:
-        return Note(f"{scores_what} · off", level="plain", detail=about)
+        return scoring.Note(f"{scores_what} · off", level="plain", detail=about)
     summary = next(reward for reward in scored.rewards if reward.name == row.name)
     said, why = unused.get(row.name, ("", ""))
     parts = [
@@ -339,7 +330,7 @@ def row_note(
         "" if took is None else f"{1000 * took:.2g} ms a call" if took < 0.1 else f"{took:.2g} s a call",
         about,
     ]
-    return Note(" · ".join(filter(None, parts)), level="plain", detail="  ·  ".join(filter(None, details)))
+    return scoring.Note(" · ".join(filter(None, parts)), level="plain", detail="  ·  ".join(filter(None, details)))
 
 
 def _told_apart(scored: ScoredGroup, name: str) -> str:
@@ -354,21 +345,20 @@ def _told_apart(scored: ScoredGroup, name: str) -> str:
     ]
     if len({right for _, right in pairs}) < 2:
         return ""
-    share = auc([score for score, _ in pairs], [right for _, right in pairs])
+    share = difficulty.auc([score for score, _ in pairs], [right for _, right in pairs])
     better, worse = ("a right step", "a wrong one") if of_steps else ("a right answer's step", "a wrong one's")
     return f"{better} is above {worse} in {share:.0%} of pairs"
 
 
-def _gave(function: FunctionStatistics, is_judge: bool) -> str:
+def _gave(function: statistics.FunctionStatistics, is_judge: bool) -> str:
     """Return what a function gave, in a few words: how many it calls right if it says so, or else its mean."""
     scores = function.scores
     if scores.mean is None or scores.zeros is None:
         return "no score"
     if is_judge:
         right = (1 + scores.mean - scores.zeros) / 2 if (scores.low or 0) < 0 else scores.mean
-        if function.kind == "outcome":
-            return f"{round(right * scores.count)} of {say_count(scores.count, 'answer')} right"
-        return f"{whole_percent(right)} % of steps right"
+        answers = f"{round(right * scores.count)} of {say_count(scores.count, 'answer')} right"
+        return answers if function.kind == "outcome" else f"{whole_percent(right)} % of steps right"
     return f"mean {two_places(scores.mean)}" + (f" · {whole_percent(scores.zeros)} % zero" if scores.zeros else "")
 
 
@@ -449,7 +439,7 @@ SHOWN_POSITIONS = 24
 """Step positions drawn at most; few completions have more steps, and their means say little."""
 
 
-def watch_payload(watched: RewardStatistics) -> dict[str, Any]:
+def watch_payload(watched: statistics.RewardStatistics) -> dict[str, Any]:
     """As ``rewards.js`` takes it; ``slow`` is a sentence for each function slower than the sampler."""
     return {
         "functions": [

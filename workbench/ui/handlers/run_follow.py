@@ -27,14 +27,9 @@ from workbench.runs.index import RolloutIndex, RolloutPage
 from workbench.runs.run import RunSummary
 from workbench.schema import Credit, HeldOutAnswer, LossPass
 from workbench.training.methods import RunConfig
-from workbench.ui.handlers.fields import get, with_path
-from workbench.ui.handlers.scoring import explain_token, split
-from workbench.ui.handlers.session import CHECKED, RUNS, Recent, Services
-from workbench.views.curves import ChartPayload, FoldPayload
-from workbench.views.export import chart_csv
-from workbench.views.heatmap import EXPLAINED_AT_ONCE, DrawnLoss, credit_payload, row_payload, to_json
+from workbench.ui.handlers import fields, scoring, session
+from workbench.views import curves, export, heatmap, payloads
 from workbench.views.log import KeptRun, open_log
-from workbench.views.payloads import Said, WhyPayload
 from workbench.views.run import run_sentences
 
 LOG_LINES = 14
@@ -98,8 +93,8 @@ class _NewRows(TypedDict):
     folded groups, None where there is no new row."""
 
     rows: list[dict[str, Any]]
-    panels: list[ChartPayload] | None
-    folds: list[FoldPayload] | None
+    panels: list[curves.ChartPayload] | None
+    folds: list[curves.FoldPayload] | None
     cursor: int
     restarted: bool
 
@@ -126,7 +121,7 @@ class Followed(_NewRows, _Queue):
     pace: float | None
     warnings: Sequence[str]
     alarms: list[Any]
-    said: list[Said]
+    said: list[payloads.Said]
     lost: list[str]
     has_rollouts: bool
     steps: list[int]
@@ -166,7 +161,7 @@ P = ParamSpec("P")
 
 def of_run(asked: Callable[Concatenate[Run, P], Any]) -> Callable[Concatenate[Path, str, P], Any]:
     """Have a function of a run take the workspace and the run's name; a run that cannot be read is ``Failed``."""
-    checked = validate_call(config=CHECKED)(asked)
+    checked = validate_call(config=session.CHECKED)(asked)
 
     @wraps(asked)
     def answer(workspace: Path, run: str, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -233,11 +228,13 @@ def poll(
     return {**dataclasses.asdict(summary), **dataclasses.asdict(status), **followed}
 
 
-def _told(run: Run, measured: tuple[int, ...], started: float | None, known: KeptRun) -> tuple[list[Said], int]:
+def _told(
+    run: Run, measured: tuple[int, ...], started: float | None, known: KeptRun
+) -> tuple[list[payloads.Said], int]:
     """Sentences about a run and the number of its held-out problems, anew when it has logged more."""
     key = (run, measured, started, known.rows)
     if known.told[0] != key:
-        said: list[Said] = [sentence.parts for sentence in run_sentences(run, known.columns)]
+        said: list[payloads.Said] = [sentence.parts for sentence in run_sentences(run, known.columns)]
         known.told = key, (said, _problems(run, measured, started))
     return known.told[1]
 
@@ -271,8 +268,8 @@ def changed_settings(config: RunConfig, alarm: str) -> tuple[str, RunConfig] | N
     said, path, change = CHANGES.get(alarm, ("", "", None))
     tree = config.model_dump()
     with suppress(WorkbenchError):  # the method does not take that value
-        if change is not None and (value := get(tree, path)) is not None:
-            changed = RunConfig.parse(with_path(tree, path, change(value)))
+        if change is not None and (value := fields.get(tree, path)) is not None:
+            changed = RunConfig.parse(fields.with_path(tree, path, change(value)))
             return None if changed == config else (said, changed)
     return None
 
@@ -302,7 +299,7 @@ def curve(workspace: Path, run: str, key: str) -> str:
     """All points of a run's panel as CSV. Raises RunError for a run that cannot be read."""
     opened = open_run(run, workspace)
     with open_log(opened) as known:
-        return chart_csv(next(chart for chart in known.charts(opened.method.metrics) if chart.key == key))
+        return export.chart_csv(next(chart for chart in known.charts(opened.method.metrics) if chart.key == key))
 
 
 @of_run
@@ -379,8 +376,10 @@ class StoredGroup(TypedDict):
     drawing: str
 
 
-@validate_call(config=CHECKED)
-def rollouts(services: Services, run: str, step: int, group: int, watched: bool = False) -> StoredGroup | Failed:
+@validate_call(config=session.CHECKED)
+def rollouts(
+    services: session.Services, run: str, step: int, group: int, watched: bool = False
+) -> StoredGroup | Failed:
     """One stored group as the heatmap takes it, with how many groups the step has; of the watched prompts if asked.
 
     Of a method without rollouts it is one of the watched rows.
@@ -393,13 +392,13 @@ def rollouts(services: Services, run: str, step: int, group: int, watched: bool 
         group = min(max(group, 0), len(rows) - 1)
         return StoredGroup(
             step=step, group=group, groups=len(rows), watched=watched, shares=[], awaited=None,
-            drawing=to_json(row_payload(rows[group])),
+            drawing=heatmap.to_json(heatmap.row_payload(rows[group])),
         )  # fmt: skip
     except WorkbenchError as error:
         return {"run": run, "error": str(error)}
 
 
-def _stored_group(run: Run, step: int, group: int, watched: bool, services: Services) -> StoredGroup:
+def _stored_group(run: Run, step: int, group: int, watched: bool, services: session.Services) -> StoredGroup:
     awaited = None  # the next optimiser step over this generation; what a step computed is stored before it is logged
     if not watched:  # before the passes are read: none comes between the two unseen
         status = run.status()
@@ -409,10 +408,10 @@ def _stored_group(run: Run, step: int, group: int, watched: bool, services: Serv
     credits = stored_credits(run, step, watched)
     group = min(max(group, 0), len(credits) - 1)
     if not watched and (passes := _passes(run, step)):
-        loss = DrawnLoss.of_passes(credits, group, passes)
+        loss = heatmap.DrawnLoss.of_passes(credits, group, passes)
     else:  # watched prompts, older runs, a step not yet done
         stored = run.dir.passes.steps()
-        loss = DrawnLoss.on_policy(credits[group], run.dir.passes.read(stored[0]).settings if stored else None)
+        loss = heatmap.DrawnLoss.on_policy(credits[group], run.dir.passes.read(stored[0]).settings if stored else None)
     return {
         "step": step,
         "group": group,
@@ -420,20 +419,20 @@ def _stored_group(run: Run, step: int, group: int, watched: bool, services: Serv
         "watched": watched,
         "shares": shares(run, step, credits, watched=watched),
         "awaited": awaited,
-        "drawing": to_json(drawn_credit(run, credits[group], services, loss)),
+        "drawing": heatmap.to_json(drawn_credit(run, credits[group], services, loss)),
     }
 
 
 @validate_call
 def why(
     workspace: Path, run: str, step: int, group: int, rollout: int, token: int, watched: bool = False
-) -> WhyPayload | None:
+) -> payloads.WhyPayload | None:
     """Say why a token of a stored group has its advantage; None where there is no such token or group."""
     try:
         credits = stored_credits(open_run(run, workspace), step, watched)
     except WorkbenchError:
         return None
-    return explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
+    return scoring.explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
 
 
 def stored_credits(run: Run, step: int, watched: bool) -> list[Credit]:
@@ -445,13 +444,17 @@ def _read_credits(run: Run, step: int, watched: bool, written: int) -> list[Cred
     return run.rollouts(step, watched=watched)
 
 
-def drawn_credit(run: Run, credit: Credit, services: Services, loss: DrawnLoss | None = None) -> Mapping[str, Any]:
+def drawn_credit(
+    run: Run, credit: Credit, services: session.Services, loss: heatmap.DrawnLoss | None = None
+) -> Mapping[str, Any]:
     """The credit as stored, with the run's own pattern underlined where it still works."""
     pattern = run.config().sampled.pattern
     matches: list[list[tuple[int, int]]] | None = None
     with suppress(PatternError):
-        matches = [cut.matches for cut in split(credit.scored.group, pattern, services.reward_worker(RUNS))]
-    return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE, loss=loss)
+        matches = [
+            cut.matches for cut in scoring.split(credit.scored.group, pattern, services.reward_worker(session.RUNS))
+        ]
+    return heatmap.credit_payload(credit, matches, explain_at_most=heatmap.EXPLAINED_AT_ONCE, loss=loss)
 
 
 def shares(run: Run, step: int, credits: Sequence[Credit], *, watched: bool) -> list[GradientShare]:
@@ -470,7 +473,7 @@ def _read_passes(run: Run, step: int, later: int) -> tuple[LossPass, ...]:
     return tuple(run.passes(step))
 
 
-_indexes: Recent[str, RolloutIndex] = Recent(INDEXED_RUNS)
+_indexes: session.Recent[str, RolloutIndex] = session.Recent(INDEXED_RUNS)
 
 
 @of_run
@@ -527,8 +530,8 @@ class Sides(TypedDict):
     error: str
 
 
-@validate_call(config=CHECKED)
-def side_by_side(services: Services, runs: Sequence[str], index: int) -> Sides:
+@validate_call(config=session.CHECKED)
+def side_by_side(services: session.Services, runs: Sequence[str], index: int) -> Sides:
     """Return what two runs answered the same watched prompt last."""
     try:
         first, second = (open_run(name, services.workspace) for name in runs)
@@ -544,7 +547,7 @@ def side_by_side(services: Services, runs: Sequence[str], index: int) -> Sides:
             raise RunError(f"{first.name} and {second.name} watch no prompt in common; they need the same task")
         place = index % len(pairs)
         drawings = [
-            to_json(drawn_credit(run, credit, services))
+            heatmap.to_json(drawn_credit(run, credit, services))
             for run, credit in zip((first, second), pairs[place], strict=True)
         ]
         return {"index": place, "count": len(pairs), "steps": steps, "drawings": drawings, "error": ""}

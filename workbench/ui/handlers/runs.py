@@ -20,25 +20,27 @@ from workbench.errors import ConfigError, WorkbenchError, cut, redact
 from workbench.models.find import policy_path
 from workbench.places import RUN
 from workbench.policies.served import check_connection
-from workbench.runs import Run, default_workspace, discard, find_checkpoint, list_runs, open_run, restore, trashed
-from workbench.runs.check import with_absolute_paths
+from workbench.runs import (
+    Run,
+    check,
+    default_workspace,
+    discard,
+    find_checkpoint,
+    list_runs,
+    open_run,
+    restore,
+    trashed,
+)
 from workbench.runs.compare import Difference, configuration_key, configuration_labels, differences
 from workbench.runs.run import About, RunSummary, Trashed, about, describe, rename
 from workbench.schema import say_count
 from workbench.training.methods import METHODS, RunConfig
-from workbench.ui.handlers.example import find_task
+from workbench.ui.handlers import example, reward_forms, run_follow, session, sharing
 from workbench.ui.handlers.fields import summary, takes
 from workbench.ui.handlers.page_state import PageState, RewardRow
-from workbench.ui.handlers.reward_forms import part_of
-from workbench.ui.handlers.run_follow import Answer, Failed, answer, changed_settings
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.sharing import take_over, train_code
-from workbench.views.curves import Chart, ChartPayload, Columns, Seeds, over, overlay_charts
+from workbench.views import curves, export, log
 from workbench.views.estimate import estimate, measured_pace
-from workbench.views.export import chart_csv
-from workbench.views.heatmap import to_json
-from workbench.views.log import Figures, figures, open_log
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
@@ -96,14 +98,18 @@ class Overlay(TypedDict):
     axis: str
     axes: list[str]
     configurations: list[Configuration]
-    panels: list[ChartPayload]
+    panels: list[curves.ChartPayload]
     differences: list[Difference]
     order: list[str]
-    missing: list[Failed]
+    missing: list[run_follow.Failed]
     dropped: int
 
 
-DATACLASSES = {"TrashedPayload": Trashed, "RunRow": (RunSummary, About, Figures, NotMeasured)}
+DATACLASSES = {
+    "TrashedPayload": Trashed,
+    "Difference": Difference,
+    "RunRow": (RunSummary, About, log.Figures, NotMeasured),
+}
 """Sent field by field."""
 
 
@@ -126,7 +132,7 @@ def _row(run: Run) -> RunRow:
     if not summary.readable:
         return row
     try:
-        return {**row, **dataclasses.asdict(figures(run))}
+        return {**row, **dataclasses.asdict(log.figures(run))}
     except WorkbenchError as error:
         return {**row, "problem": str(error)}
 
@@ -177,15 +183,15 @@ def curve(
 ) -> str:
     """All points of a panel of the chosen runs as CSV: mean, lowest and highest of several seeds, and each run."""
     chosen, _ = _chosen(workspace, runs)
-    return chart_csv(next(chart for chart in _charts(chosen, axis, off=off, each=True) if chart.key == key))
+    return export.chart_csv(next(chart for chart in _charts(chosen, axis, off=off, each=True) if chart.key == key))
 
 
-Chosen = list[tuple[Run, RunConfig, Columns]]
+Chosen = list[tuple[Run, RunConfig, curves.Columns]]
 
 
-def _chosen(workspace: Path, names: Sequence[str]) -> tuple[Chosen, list[Failed]]:
+def _chosen(workspace: Path, names: Sequence[str]) -> tuple[Chosen, list[run_follow.Failed]]:
     chosen: Chosen = []
-    missing: list[Failed] = []
+    missing: list[run_follow.Failed] = []
     for name in dict.fromkeys(names[:COMPARED_RUNS]):
         try:
             run = open_run(name, workspace)
@@ -208,18 +214,20 @@ def _axes(chosen: Chosen) -> list[str]:
     return [STEP, *dict.fromkeys(name for _, _, columns in chosen for name in columns)]
 
 
-def _charts(chosen: Chosen, axis: str, **drawn: Any) -> list[Chart]:
+def _charts(chosen: Chosen, axis: str, **drawn: Any) -> list[curves.Chart]:
     axis = axis if axis in _axes(chosen) else STEP
     seeds = []
     for label, members in _configurations(chosen):
         lines = [(run.name, columns) for run, _, columns in members]
-        seeds.append(Seeds(label, lines if axis == STEP else over(lines, axis)))
-    return overlay_charts(seeds, [metric for run, _, _ in chosen for metric in run.method.metrics], x=axis, **drawn)
+        seeds.append(curves.Seeds(label, lines if axis == STEP else curves.over(lines, axis)))
+    return curves.overlay_charts(
+        seeds, [metric for run, _, _ in chosen for metric in run.method.metrics], x=axis, **drawn
+    )
 
 
-def _columns(run: Run, config: RunConfig) -> Columns:
+def _columns(run: Run, config: RunConfig) -> curves.Columns:
     """What its curves are drawn of, and what they may be drawn over beside steps: time, and completions sampled."""
-    with open_log(run) as known:
+    with log.open_log(run) as known:
         clock, seconds = known.columns[SECONDS]
         columns = {name: (steps[:], values[:]) for name, (steps, values) in known.curve_columns().items()}
         steps = sorted({step for logged, _ in columns.values() for step in logged})
@@ -237,14 +245,14 @@ class Moved(TypedDict):
 
 
 @validate_call
-def say_of(workspace: Path, run: str, name: str, note: str, tags: list[str]) -> Answer:
+def say_of(workspace: Path, run: str, name: str, note: str, tags: list[str]) -> run_follow.Answer:
     """Keep a note and tags of a run, and give it another name; says why not."""
 
     def kept_and_renamed() -> str:
         describe(run, note, tags, workspace)
         return f"{run}: kept" if name == run else f"{run} is {rename(run, name, workspace).name} now"
 
-    return answer(kept_and_renamed)
+    return run_follow.answer(kept_and_renamed)
 
 
 @validate_call
@@ -287,7 +295,7 @@ def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[P
     config = _config_from(reference, workspace)
     if config.method.reward_format is not None:
         raise ConfigError(f"{reference} is a reward model; use it as a reward instead")
-    taken, note = take_over(draft, reference, config, from_hub=True)
+    taken, note = sharing.take_over(draft, reference, config, from_hub=True)
     of_training = {name: part for name, part in draft.tree.items() if name not in _INSPECTED}
     return taken.but(
         tree={**taken.tree, **of_training, "method": {**taken.tree["method"], "name": draft.method}},
@@ -302,8 +310,8 @@ def use_settings(draft: PageState, asked: str, workspace: Path) -> tuple[PageSta
     """
     name, _, alarm = asked.partition("/")
     run = open_run(name, workspace)
-    said, config = (changed_settings(run.config(), alarm) if alarm else None) or ("", run.config())
-    return take_over(draft, f"run {run.name}" + f", with {said}" * bool(said), config)
+    said, config = (run_follow.changed_settings(run.config(), alarm) if alarm else None) or ("", run.config())
+    return sharing.take_over(draft, f"run {run.name}" + f", with {said}" * bool(said), config)
 
 
 def train_on(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, Note]:
@@ -311,7 +319,7 @@ def train_on(draft: PageState, reference: str, workspace: Path) -> tuple[PageSta
 
     Raises WorkbenchError as ``use_settings``, and for a checkpoint that is not there.
     """
-    return take_over(
+    return sharing.take_over(
         draft, f"{reference}, starting from its trained weights. Press Start", _config_from(reference, workspace)
     )
 
@@ -364,13 +372,13 @@ def rows_found(draft: PageState) -> Note | None:
     try:
         columns = draft.tree["task"]["data_columns"]
         section = TaskSection.parse({"name": data, "columns": columns}) if data else draft.task_section()
-        rows, held_out = (len(find_task(section).rows(kind, held_out=held)) for held in (False, True))  # type: ignore[arg-type]
+        rows, held_out = (len(example.find_task(section).rows(kind, held_out=held)) for held in (False, True))  # type: ignore[arg-type]
     except WorkbenchError as error:
         return Note(f"{error}; give a file of {words} as data, or choose another task")
     return Note(f"{rows:,} {words} to train on, {held_out:,} held out", level="info")
 
 
-def estimated(draft: PageState, services: Services, watched: str = "") -> list[tuple[str, str]]:
+def estimated(draft: PageState, services: session.Services, watched: str = "") -> list[tuple[str, str]]:
     """Return what the run that Start would start will take, and how it differs from the run that is ``watched``.
 
     Nothing while a field is not as it should be.
@@ -381,7 +389,7 @@ def estimated(draft: PageState, services: Services, watched: str = "") -> list[t
         return []
     status = services.models.status()
     known = (status.parameters, status.vocabulary) if status.policy == config.policy.path else (None, 0)
-    stored_path = with_absolute_paths(config).policy.path
+    stored_path = check.with_absolute_paths(config).policy.path
     takes = estimate(config, measured_pace(services.workspace, config.method.name, stored_path), *known)
     with suppress(WorkbenchError):  # it may be gone
         if watched:
@@ -395,7 +403,7 @@ def _apart(config: RunConfig, other: RunConfig) -> str:
     """Say in which settings a run would differ from another one, in a few words; "" for none."""
     if config.method.name != other.method.name:
         return f"method {config.method.label}, not {other.method.label}"
-    rows = differences({"next": with_absolute_paths(config), "other": other})
+    rows = differences({"next": check.with_absolute_paths(config), "other": other})
     named = [(row["field"].rpartition(".")[2].replace("_", " "), *row["values"]) for row in rows]
     said = [cut(f"{name} {then}, not {before}", LONGEST_APART) for name, then, before in named[:MOST_APART]]
     more = len(named) - MOST_APART
@@ -409,7 +417,7 @@ LONGEST_APART = 80
 
 
 def _reward_line(row: RewardRow) -> str:
-    what = part_of(row) or ("" if row.is_builtin else "edited")
+    what = reward_forms.part_of(row) or ("" if row.is_builtin else "edited")
     if row.monte_carlo is not None:
         what = f"k={row.monte_carlo.continuations}"
     if row.belief is not None:
@@ -431,7 +439,7 @@ def asked_engine(draft: PageState) -> Note:
         return Note(redact(str(error)))
 
 
-def start_run(draft: PageState, services: Services) -> tuple[str | None, Note | None]:
+def start_run(draft: PageState, services: session.Services) -> tuple[str | None, Note | None]:
     """Start a run; its name, or what to put right."""
     try:
         return services.start(draft.config()).name, None
@@ -439,10 +447,7 @@ def start_run(draft: PageState, services: Services) -> tuple[str | None, Note | 
         return None, Note(str(error))
 
 
-def notebook(draft: PageState, services: Services) -> str:
+def notebook(draft: PageState, services: session.Services) -> str:
     """Return what Start would start as Python, or why there is none, as the page's script takes it."""
     usual = default_workspace().resolve() == services.workspace
-    try:
-        return to_json({"code": train_code(draft.config(), None if usual else services.workspace)})
-    except WorkbenchError as error:
-        return to_json({"problem": redact(f"There is no code for this yet: {error}")})
+    return sharing.as_code(lambda: sharing.train_code(draft.config(), None if usual else services.workspace))

@@ -21,28 +21,14 @@ from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unuse
 from workbench.data.labelled import HandLabelled, HandLabels, Label, LabelLayout
 from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, RewardTimeout, WorkbenchError, redact
 from workbench.policies.client import ModelWorker
-from workbench.rewards import Reward, RewardConfig, Sandbox, score_split, split_group
-from workbench.rewards.environments import ENVIRONMENTS
-from workbench.rewards.protocol import preview_state
+from workbench.rewards import Reward, RewardConfig, Sandbox, environments, protocol, score_split, split_group
 from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
 from workbench.steps import MAX_STEPS, PRESETS, Split, StepPattern
-from workbench.ui.handlers.fields import (
-    Section,
-    credit_config,
-    every_leaf,
-    for_scheme,
-    label_of,
-    shown_values,
-    with_path,
-    with_settings,
-)
+from workbench.ui.handlers import fields, session
 from workbench.ui.handlers.page_state import PageState, RewardRow
-from workbench.ui.handlers.session import Busy, Cancelled
 from workbench.ui.payloads import HandLabelsPayload, PromptPayload
-from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
-from workbench.views.payloads import WhyPayload
-from workbench.views.sentences import AS_LOGGED
+from workbench.views import heatmap, payloads, sentences
 
 TRUST_MODEL = (
     "This is your own code on your own machine, like Jupyter: a hang, a crash or a memory bomb costs one call. "
@@ -88,9 +74,11 @@ class View:
         """Say why a work came to nothing."""
         return cls(
             Note(
-                str(error), level="info" if isinstance(error, Cancelled) else "error", line=getattr(error, "line", None)
+                str(error),
+                level="info" if isinstance(error, session.Cancelled) else "error",
+                line=getattr(error, "line", None),
             ),
-            None if isinstance(error, Busy) else False,
+            None if isinstance(error, session.Busy) else False,
             drawing,
         )
 
@@ -152,7 +140,7 @@ def rescore(
         credit_note, wrong = Note(str(error)), CREDIT_WRONG
     if wrong:
         # The group without colours is drawn only where there is no earlier drawing of it to keep.
-        drawing, credit, other = message(stale=wrong, group=group_payload(group)), None, None
+        drawing, credit, other = message(stale=wrong, group=heatmap.group_payload(group)), None, None
     for place, row in enumerate(draft.rows):
         if notes[place] is None and row.on and (why := stale(row, draft)):
             notes[place] = Note(why, level="warning")
@@ -199,13 +187,13 @@ def score(
     rewards = [one for one in on_screen if isinstance(one, Reward) or not one.asks_policy]
     if not rewards:
         raise NothingScores("No reward is on: switch one on or add one.")
-    scheme = credit_config(draft.credit)
-    second = None if draft.compare is None else credit_config(draft.compare, "page.compare")
+    scheme = fields.credit_config(draft.credit)
+    second = None if draft.compare is None else fields.credit_config(draft.compare, "page.compare")
     weighs = scheme.oar or (second is not None and second.oar)
     if weighs and isinstance(models, ModelWorker) and all(rollout.importances is None for rollout in group.rollouts):
         group = models.with_importances(draft.policy, group, **draft.policy_options)
     run_steps = draft.tree["run"]["steps"]
-    state = preview_state(run_steps if isinstance(run_steps, int) and run_steps > 0 else 1)
+    state = protocol.preview_state(run_steps if isinstance(run_steps, int) and run_steps > 0 else 1)
     options: dict[str, Any] = {"worker": worker, "models": models, "trainer_state": state}
     options["pattern"] = draft.pattern()
     scored = score_split(group, splits, rewards, **options)
@@ -213,7 +201,7 @@ def score(
     credit = credit_group(scored, **scheme.keywords())
     if second is None:
         logged = logged_credit(credit)
-        differs = logged is not None and abs(logged.advantages - credit.advantages).max(initial=0) > AS_LOGGED
+        differs = logged is not None and abs(logged.advantages - credit.advantages).max(initial=0) > sentences.AS_LOGGED
         return credit, logged if differs else None
     return credit, credit_group(scored, **second.keywords())
 
@@ -285,7 +273,7 @@ def show(
     """The message that draws a credit (and a second one beside it), with what the page says above it."""
     group = credit.scored.group
     return message(
-        show=credit_payload(credit, matches, other=second, explain_at_most=EXPLAINED_AT_ONCE),
+        show=heatmap.credit_payload(credit, matches, other=second, explain_at_most=heatmap.EXPLAINED_AT_ONCE),
         about=_about(group),
         other=mismatch(draft, group),
     )
@@ -312,19 +300,19 @@ def mismatch(draft: PageState, group: Group) -> str:
     if isinstance(put, str) is not is_plain:
         return f"These answers were sampled {'without' if is_plain else 'through'} the chat template."
     names = [name for name, value in wanted.items() if name in group.sampling and group.sampling[name] != value]
-    labels = [label_of(every_leaf()[f"method.sampling.{name}"]) for name in names]
+    labels = [fields.label_of(fields.every_leaf()[f"method.sampling.{name}"]) for name in names]
     how = ", ".join(
         f"{label[0].lower()}{label[1:]} {group.sampling[name]}" for name, label in zip(names, labels, strict=True)
     )
     return f"These answers were sampled with {how}." if names else ""
 
 
-def explain_token(credit: Credit | None, rollout: int, token: int) -> WhyPayload | None:
+def explain_token(credit: Credit | None, rollout: int, token: int) -> payloads.WhyPayload | None:
     """Say why a token of the drawn credit has its advantage; None where there is no such token."""
     if credit is None or not 0 <= rollout < len(credit.scored.group) or credit.scheme == LOGGED:
         return None
     try:
-        return why_payload(credit, rollout, token)
+        return heatmap.why_payload(credit, rollout, token)
     except IndexError:
         return None
 
@@ -343,10 +331,10 @@ def remedied(draft: PageState, credit: Credit | None, label: Any) -> PageState |
         "ungate": {"gate": "none"},
     }
     if label in credits:
-        return draft.but(credit=with_settings(draft.credit, credits[label]))
+        return draft.but(credit=fields.with_settings(draft.credit, credits[label]))
     if label == "compare":
         names = [name for name in ("outcome", "process") if name != credit.scheme]
-        return draft.but(compare=for_scheme(draft.credit, names[0]))
+        return draft.but(compare=fields.for_scheme(draft.credit, names[0]))
     if label == "uncompare":
         return draft.but(compare=None)
     sampling, how = draft.tree["method"]["sampling"], credit.scored.group.sampling
@@ -357,25 +345,25 @@ def remedied(draft: PageState, credit: Credit | None, label: Any) -> PageState |
         "stop": ("method.sampling.stop", [*sampling["stop"], how.get("turn_end")]),
     }
     if label in settings:
-        return draft.but(tree=with_path(draft.tree, *settings[label]))
+        return draft.but(tree=fields.with_path(draft.tree, *settings[label]))
     flat = why_no_spread(credit)
     remedy = next((remedy for remedy in flat.remedies if remedy.label == label), None) if flat is not None else None
-    return None if remedy is None else draft.but(credit=with_settings(draft.credit, remedy.settings))
+    return None if remedy is None else draft.but(credit=fields.with_settings(draft.credit, remedy.settings))
 
 
 def findings_json(findings: Sequence[Finding], prompts: Sequence[PromptPayload] = ()) -> str:
     """Findings of a pre-flight as the page's script draws them, with the prompts that it sampled."""
-    return to_json({"findings": [asdict(finding) for finding in findings], "prompts": prompts})
+    return heatmap.to_json({"findings": [asdict(finding) for finding in findings], "prompts": prompts})
 
 
 def message(**parts: Any) -> str:
     """A message to the drawing's script: what to do, as JSON."""
-    return to_json(parts)
+    return heatmap.to_json(parts)
 
 
-def scheme_note(section: Section) -> str:
+def scheme_note(section: fields.Section) -> str:
     """The formula of a scheme, with the outcome's term where it has one, and where it comes from."""
-    scheme, weight = SCHEMES[section["scheme"]], shown_values(section).get("outcome_weight")
+    scheme, weight = SCHEMES[section["scheme"]], fields.shown_values(section).get("outcome_weight")
     return f"{scheme.formula}{f' + {weight:g} · z(R)' if weight else ''}  ({scheme.reference})"
 
 
@@ -433,7 +421,9 @@ def _about(group: Group) -> str:
     if not isinstance(environment := how.get("environment"), dict):
         return said
     name = str(environment.get("name"))
-    return f"{said}. The environment {name} {getattr(ENVIRONMENTS.get(name), 'about', 'answers each turn')}."
+    return (
+        f"{said}. The environment {name} {getattr(environments.ENVIRONMENTS.get(name), 'about', 'answers each turn')}."
+    )
 
 
 def isolation_note(worker: Sandbox) -> Note | None:

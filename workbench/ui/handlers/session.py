@@ -338,6 +338,5 @@ class GroupStore:
 
     def find(self, name: str) -> Group | None:
         """The group of that name; None where there is none (any more), or its file is no group."""
-        if not NAME.fullmatch(name):
-            return None
-        return read_group(self.folder, name) or read_group(self.folder / "recent", name)
+        folders = (self.folder, self.folder / "recent") if NAME.fullmatch(name) else ()
+        return next(filter(None, (read_group(folder, name) for folder in folders)), None)

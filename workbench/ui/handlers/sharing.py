@@ -16,23 +16,23 @@ unknown), the code reads the copy that the page keeps of it. Monte-Carlo values 
 import ast
 import builtins
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from workbench.config import BeliefConfig, SamplingConfig
-from workbench.config.reading import decoded, write_yaml
+from workbench.config import BeliefConfig, SamplingConfig, reading
 from workbench.data import HUB, TASKS
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError, redact
 from workbench.policies.step_values import NAMES
 from workbench.rewards import Reward, RewardConfig
 from workbench.rewards.source import kind_in
 from workbench.schema import Group
 from workbench.steps import PRESETS, StepPattern
 from workbench.training.methods import METHODS, RunConfig, filled_from_task
+from workbench.ui.handlers import scoring, session
 from workbench.ui.handlers.example import choose_example, find_task, first_draft, task_example
 from workbench.ui.handlers.fields import (
     ISOLATE,
@@ -52,8 +52,7 @@ from workbench.ui.handlers.fields import (
 )
 from workbench.ui.handlers.page_state import PAGE_FIELDS, Estimated, PageState, RewardRow, row_of, set_fields
 from workbench.ui.handlers.rewards import keep_written, with_task
-from workbench.ui.handlers.scoring import Note, rewards_on_screen
-from workbench.ui.handlers.session import GroupStore
+from workbench.views.heatmap import to_json
 
 LARGEST_KEPT = 2_000_000
 """Characters of a browser's own copy that are read."""
@@ -132,7 +131,7 @@ class Restored:
     problems: tuple[str, ...] = ()
 
 
-def restore(stored: str, query: Mapping[str, str], store: GroupStore) -> Restored | None:
+def restore(stored: str, query: Mapping[str, str], store: session.GroupStore) -> Restored | None:
     """The page that a browser tab kept, or the one of a link's parameters; None where there is neither.
 
     A tab keeps its own address, too: any other one is a link, and shows the same page whatever tab it is opened in.
@@ -157,7 +156,7 @@ def restore(stored: str, query: Mapping[str, str], store: GroupStore) -> Restore
 class _Restoring:
     """The state while it is put together, from what was kept or from a link."""
 
-    def __init__(self, store: GroupStore) -> None:
+    def __init__(self, store: session.GroupStore) -> None:
         self.store, self.draft = store, first_draft()
         self.problems: list[str] = []
 
@@ -291,12 +290,12 @@ def _table(value: Any) -> dict[str, Any]:
 # ── a configuration ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def open_config(draft: PageState, name: str, content: bytes) -> tuple[PageState, Note]:
+def open_config(draft: PageState, name: str, content: bytes) -> tuple[PageState, scoring.Note]:
     """The page with the configuration of a file called ``name``, and what to say of it.
 
     Raises ConfigError for what is no configuration, or none that the page can hold.
     """
-    config = RunConfig.from_yaml(decoded(content, name))
+    config = RunConfig.from_yaml(reading.decoded(content, name))
     opened, note = take_over(draft, name, config)
     said = []
     if config.environment.code is not None or any(row.fields.get("code") for row in opened.rows):
@@ -315,7 +314,9 @@ def open_config(draft: PageState, name: str, content: bytes) -> tuple[PageState,
     return opened, replace(note, text="; ".join([note.text, *said]), level="warning" if said else note.level)
 
 
-def take_over(draft: PageState, name: str, config: RunConfig, *, from_hub: bool = False) -> tuple[PageState, Note]:
+def take_over(
+    draft: PageState, name: str, config: RunConfig, *, from_hub: bool = False
+) -> tuple[PageState, scoring.Note]:
     """The page with the configuration called ``name``, and what to say of it; the group on screen stays.
 
     ``from_hub`` loads a task of the Hub, too, which can take a while. Raises ConfigError for a configuration that the
@@ -330,15 +331,15 @@ def take_over(draft: PageState, name: str, config: RunConfig, *, from_hub: bool 
     taken = draft.with_config(config)
     rows, kept = keep_written(taken.rows, draft.rows)
     taken = taken.but(rows=rows)
-    note = Note("; ".join(filter(None, (f"Form filled from {name}", kept))), level="info")
+    note = scoring.Note("; ".join(filter(None, (f"Form filled from {name}", kept))), level="info")
     if taken.tree["task"] == draft.tree["task"]:
         return taken, note
     if taken.task.startswith(HUB) and not from_hub:
-        return taken, Note(f"{note.text}; its task is loaded once an example of it is chosen", level="info")
+        return taken, scoring.Note(f"{note.text}; its task is loaded once an example of it is chosen", level="info")
     try:
         return choose_example(taken, 0, task=find_task(taken.task_section())), note
     except WorkbenchError as error:
-        return taken, Note(f"{note.text}, but its task cannot be shown: {error}", level="warning")
+        return taken, scoring.Note(f"{note.text}, but its task cannot be shown: {error}", level="warning")
 
 
 # ── Python code ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -378,6 +379,14 @@ def inspect_code(draft: PageState, saved: Path) -> str:
     return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
 
 
+def as_code(write: Callable[[], str]) -> str:
+    """Return code as the page's script takes it, or why there is none yet."""
+    try:
+        return to_json({"code": write()})
+    except WorkbenchError as error:
+        return to_json({"problem": redact(f"There is no code for this yet: {error}")})
+
+
 def train_code(config: RunConfig, workspace: Path | None = None) -> str:
     """The run that Start would start. ``workspace`` is named where it is not the one a notebook would use."""
     settings = config.model_dump(mode="json", exclude_defaults=True)
@@ -386,7 +395,7 @@ def train_code(config: RunConfig, workspace: Path | None = None) -> str:
         settings["method"]["rewards"] = [set_fields(reward) for reward in rewards]
     where = "" if workspace is None else f", {str(workspace)!r}"
     return (
-        f"import workbench as wb\n\nconfig = wb.RunConfig.from_yaml({text_literal(write_yaml(settings))})\n"
+        f"import workbench as wb\n\nconfig = wb.RunConfig.from_yaml({text_literal(reading.write_yaml(settings))})\n"
         f"run = wb.train(config{where})\nrun.wait()\nrun.metrics()\n"
     )
 
@@ -431,7 +440,7 @@ def _sampled(draft: PageState, group: Group) -> list[str]:
 
 def _rewards(draft: PageState, group: Group) -> tuple[list[str], list[str], bool]:
     """Return definitions of one's own functions, the entries of the list of rewards, and whether any asks a policy."""
-    rewards, estimated = rewards_on_screen(draft, group), {row.name: row.estimated for row in draft.rows}
+    rewards, estimated = scoring.rewards_on_screen(draft, group), {row.name: row.estimated for row in draft.rows}
     if not rewards:
         raise ConfigError("no reward function is on, or none that can score this group; switch one on or add one")
     definitions, specs, taken = list[str](), list[str](), set(OWN_NAMES)

@@ -22,9 +22,10 @@ import gradio as gr
 from pydantic import validate_call
 
 from workbench.config import Leaf
-from workbench.errors import WorkbenchError, redact
+from workbench.errors import WorkbenchError
 from workbench.rewards.judges import Judges
 from workbench.steps import NUMBERS
+from workbench.ui.handlers import rewards, scoring, session, sharing
 from workbench.ui.handlers.example import columns_text, first_group, preset_of, preview
 from workbench.ui.handlers.fields import (
     COMPARE,
@@ -48,10 +49,6 @@ from workbench.ui.handlers.fields import (
     show_value,
 )
 from workbench.ui.handlers.page_state import PageState, Tab
-from workbench.ui.handlers.rewards import list_value
-from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import Services, Works
-from workbench.ui.handlers.sharing import dump, inspect_code, link_of
 from workbench.views import export as exporting
 
 ASSETS = "workbench-assets"
@@ -127,14 +124,18 @@ def note(elem_id: str, *, value: str = "", classes: Sequence[str] = ()) -> gr.HT
 
 
 def note_value(
-    value: Note | str | None, *, editor: str | None = None, fields: Sequence[str] = (), action: str | None = None
+    value: scoring.Note | str | None,
+    *,
+    editor: str | None = None,
+    fields: Sequence[str] = (),
+    action: str | None = None,
 ) -> str:
     """``editor`` is the elem_id of the code editor whose line a note points at, ``fields`` those of fields to mark;
     ``action`` the label of a button behind it, which is the element's event ``apply``."""
     if value is None or value == "":
         return ""
     if isinstance(value, str):
-        value = Note(value, level="plain")
+        value = scoring.Note(value, level="plain")
     return json.dumps(value.to_json() | {"editor": editor, "fields": list(fields), "action": action})
 
 
@@ -165,7 +166,7 @@ def start_and_cancel(running: bool | None) -> list[Any]:
     return [gr.skip() if running is None else gr.update(interactive=state) for state in states]
 
 
-def wire_cancel(button: gr.Button, works: Works, judges: Judges | None = None) -> None:
+def wire_cancel(button: gr.Button, works: session.Works, judges: Judges | None = None) -> None:
     """Let a button cancel what its tab is at among ``works``, and what ``judges`` are asked meanwhile."""
 
     def stop(request: gr.Request) -> None:
@@ -387,9 +388,9 @@ def shown(form: Form, tab: Tab, before: PageState, after: PageState, *, undo: st
     if before.method != after.method:
         updates |= method_view(form, after.method)
         updates[form.bound[METHOD]]["value"] = after.method
-    if list_value(before) != list_value(after):
+    if rewards.list_value(before) != rewards.list_value(after):
         told, draft = tab.rewards_told, tab.draft  # in this order: the draft has what was told
-        updates[form.rewards.rows] = list_value(draft, told)
+        updates[form.rewards.rows] = rewards.list_value(draft, told)
     if (after.regex, after.kind) != (before.regex, before.kind):
         updates[form.preset] = preset_of(after.regex, after.kind)
     if after.kind != before.kind:
@@ -404,11 +405,11 @@ def shown(form: Form, tab: Tab, before: PageState, after: PageState, *, undo: st
         updates[form.task_preview] = preview(after)
     if undo:
         tab.undo = before
-        updates |= dict.fromkeys(form.undo_notes, note_value(Note(undo, level="info"), action="Undo"))
+        updates |= dict.fromkeys(form.undo_notes, note_value(scoring.Note(undo, level="info"), action="Undo"))
     return updates | {form.columns: note_value(columns_text(after.columns))}
 
 
-def form_note_value(note: Note | None) -> str:
+def form_note_value(note: scoring.Note | None) -> str:
     """A note on the whole form, which marks the fields whose paths its lines begin with."""
     paths = [] if note is None else [line.partition(":")[0] for line in note.text.splitlines()]
     return note_value(note, fields=[elem_id(path) for path in paths if re.fullmatch(r"[\w.]+", path)])
@@ -424,7 +425,7 @@ READ_KEPT = """(...values) => {
 """Puts what the browser tab kept in place of the first input."""
 
 
-def build_share(services: Services) -> SimpleNamespace:
+def build_share(services: session.Services) -> SimpleNamespace:
     @validate_call
     def keep(tab: str) -> str | None:
         credit = services.credit(tab)
@@ -438,9 +439,9 @@ def build_share(services: Services) -> SimpleNamespace:
         credit = services.credit(tab)
         if credit is None:
             return None
-        if kind not in exporting.EXPORTS:
-            return {"name": exporting.stem(credit)}
-        return asdict(exporting.export(credit, kind, other=services.credit(tab, second=True)))
+        other = services.credit(tab, second=True)
+        is_file = kind in exporting.EXPORTS  # or a picture, which the script makes
+        return asdict(exporting.export(credit, kind, other=other)) if is_file else {"name": exporting.stem(credit)}
 
     problem = note("restore-note")
     with gr.Row(elem_id="share", elem_classes=["fields"]):
@@ -451,23 +452,20 @@ def build_share(services: Services) -> SimpleNamespace:
     )
 
 
-def wire_share(form: Form, services: Services) -> None:
+def wire_share(form: Form, services: session.Services) -> None:
     def code(request: gr.Request, tab: Tab) -> str:
-        draft = tab.draft
-        try:
-            assert draft.group is not None
-            return json.dumps({"code": inspect_code(draft, services.groups.keep(draft.group))})
-        except WorkbenchError as error:
-            return json.dumps({"problem": redact(f"There is no code for this yet: {error}")})
+        draft, group = tab.draft, tab.draft.group
+        assert group is not None
+        return sharing.as_code(lambda: sharing.inspect_code(draft, services.groups.keep(group)))
 
     form.share.notebook.click(**sending(form, code), outputs=form.share.code, queue=False, **PRIVATE)
 
 
-def kept_value(services: Services, draft: PageState, **marks: Any) -> str:
+def kept_value(services: session.Services, draft: PageState, **marks: Any) -> str:
     """The draft for the browser tab to keep, and the link to what is on screen."""
     group = draft.group
     try:
         saved = "" if group is None or group == first_group() else services.groups.keep_recent(group)
     except WorkbenchError:  # a full disk must not keep anybody from scoring; the link goes without the group
         saved = ""
-    return json.dumps({"page": dump(draft, saved), "link": link_of(draft, saved), **marks})
+    return json.dumps({"page": sharing.dump(draft, saved), "link": sharing.link_of(draft, saved), **marks})

@@ -15,21 +15,12 @@ from pydantic import validate_call
 
 from workbench.assets import EMBEDDED
 from workbench.config import Leaf
-from workbench.data import HUB, TASKS
-from workbench.data.labelled import HandLabels
+from workbench.data import HUB, TASKS, labelled
 from workbench.errors import WorkbenchError
 from workbench.runs import list_runs
 from workbench.steps import PRESETS, StepPattern
+from workbench.ui.handlers import example, sharing
 from workbench.ui.handlers import example as handlers
-from workbench.ui.handlers.example import (
-    PRESET_HEADINGS,
-    pattern_note,
-    preview,
-    read_as,
-    refused,
-    sample,
-    try_presets,
-)
 from workbench.ui.handlers.fields import (
     COMPARE,
     CREDIT,
@@ -62,7 +53,6 @@ from workbench.ui.handlers.scoring import (
     which_scheme,
 )
 from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.sharing import restore
 from workbench.ui.tabs.form import (
     LAST,
     PRIVATE,
@@ -146,7 +136,7 @@ def build_inspect(form: Form, services: Services) -> None:
                     "Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]
                 ) as form.task_fold:
                     build_fields(form, task_form())
-                    form.task_preview = drawn("task-preview", "taskRows", preview(first), classes=["note"])
+                    form.task_preview = drawn("task-preview", "taskRows", example.preview(first), classes=["note"])
                 form.start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
             with gr.Column(elem_id="actions", min_width=0):  # always in sight below the controls
                 form.undo_notes.append(note("undo-note", classes=["undo"]))
@@ -159,7 +149,7 @@ def build_inspect(form: Form, services: Services) -> None:
             drawn("title", "title")
             form.share = build_share(services)
             form.checks = build_checks(services)
-            form.presets = drawn("preset-table", "presets", constant=PRESET_HEADINGS)
+            form.presets = drawn("preset-table", "presets", constant=example.PRESET_HEADINGS)
             form.drawing = drawn(
                 "drawing", "inspect", server_functions=[*served([why]), *served(LABELLING, services.workspace)]
             )
@@ -274,7 +264,9 @@ def scored(form: Form, services: Services, held: Tab, draft: PageState, view: Sc
         form.drawing: view.drawing,
         form.preset: handlers.preset_of(draft.regex, draft.kind),
         # What the pattern finds or what is wrong with it, beside the button that lists the presets.
-        form.pattern_note: note_value(pattern_note(draft, view), action=ENDS if _is_separator(draft) else TRY_PRESETS),
+        form.pattern_note: note_value(
+            example.pattern_note(draft, view), action=ENDS if _is_separator(draft) else TRY_PRESETS
+        ),
         form.presets: gr.skip() if held.listed is draft.group else "",
         form.credit_note: note_value(view.note),
         form.formula: note_value(scheme_note(draft.credit)),
@@ -287,7 +279,7 @@ def scored(form: Form, services: Services, held: Tab, draft: PageState, view: Sc
 
 def _rescore(services: Services, session: str, draft: PageState) -> ScoringView:
     worker = services.reward_worker(session, draft.page_deadline, isolate=draft.isolates)
-    return rescore(draft, worker, services.models, HandLabels(services.workspace))
+    return rescore(draft, worker, services.models, labelled.HandLabels(services.workspace))
 
 
 def _wire_scoring(form: Form, services: Services) -> None:
@@ -344,12 +336,12 @@ def _wire_fields(form: Form, services: Services, score: Score, scored: list[str]
         """The rows of the task that is typed, which may be one that could not be read without what was typed now."""
         draft = tab.draft
         try:
-            after = read_as(draft, tab.task_asked or draft.task, before)
+            after = example.read_as(draft, tab.task_asked or draft.task, before)
         except WorkbenchError as error:
-            return {form.task_preview: refused(error), form.share.kept: kept_value(services, draft)}
+            return {form.task_preview: example.refused(error), form.share.kept: kept_value(services, draft)}
         if after is None:
-            return {form.task_preview: preview(draft), form.share.kept: kept_value(services, draft)}
-        return shown(form, tab, draft, after) | score(request, tab) | {form.task_preview: preview(after)}
+            return {form.task_preview: example.preview(draft), form.share.kept: kept_value(services, draft)}
+        return shown(form, tab, draft, after) | score(request, tab) | {form.task_preview: example.preview(after)}
 
     def list_changed(request: gr.Request, tab: Tab, sent: str) -> Any:
         tab.set_rewards(json.loads(sent), services.estimates)
@@ -405,7 +397,7 @@ def _wire_pattern(form: Form, score: Score, outputs: list[Any]) -> None:
         if _is_separator(draft) or draft.group is None:
             return gr.skip()
         tab.listed = draft.group
-        rows, others = try_presets(draft)
+        rows, others = example.try_presets(draft)
         return message(rows=rows, others=others, asked=secrets.token_hex(4))  # drawn again where it was closed
 
     form.pattern_note.apply(list_presets, form.draft, form.presets, queue=False, **PRIVATE)
@@ -435,9 +427,8 @@ def _wire_examples(form: Form) -> None:
                 after = chosen(before, index)
             except WorkbenchError as error:
                 return {form.columns: note_value(Note(str(error)))}
-            if after is None:
-                return gr.skip()
-            return shown(form, tab, before, after) | {form.example: after.index}  # which may hold another number
+            # The field may hold another number.
+            return gr.skip() if after is None else shown(form, tab, before, after) | {form.example: after.index}
 
         form.then_score(event(choose, [form.draft, form.example], form.outputs, queue=False, **PRIVATE))
 
@@ -474,7 +465,7 @@ def _wire_task(form: Form) -> None:
             task = handlers.find_task(plain.task_section(name))
             after = with_task(handlers.choose_example(plain, 0, task=task), task)
         except WorkbenchError as error:
-            wrong: Updates = {form.columns: note_value(Note(str(error))), form.task_preview: refused(error)}
+            wrong: Updates = {form.columns: note_value(Note(str(error))), form.task_preview: example.refused(error)}
             # How rows are read is said in the part that is folded away.
             yield wrong | dict.fromkeys((form.more, form.task_fold), gr.Accordion(open=True))
             return
@@ -511,7 +502,7 @@ def _wire_undo(form: Form) -> None:
 def _wire_sampling(form: Form, services: Services) -> None:
     def run(request: gr.Request, tab: Tab) -> Iterator[Updates]:
         tab.answered.pop("scores", None)  # what was drawn makes way for growing texts, also if it comes back
-        for view in sample(tab.draft, services, request.session_hash or ""):
+        for view in example.sample(tab.draft, services, request.session_hash or ""):
             updates: Updates = {
                 form.drawing: view.drawing,
                 form.sample_note: form_note_value(view.note),
@@ -547,7 +538,7 @@ def opening(services: Services, form: Form, request: gr.Request, kept: str, tab:
     """What the page opens with: the draft as the browser tab kept it or a link names it, its group scored and drawn."""
     session, before = request.session_hash or "", tab.draft
     query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
-    restored = restore(kept, query, services.groups)
+    restored = sharing.restore(kept, query, services.groups)
     draft = restored.draft if restored is not None else before
     view = _rescore(services, session, draft)
     if view.credit is not None:

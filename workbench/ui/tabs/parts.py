@@ -22,19 +22,16 @@ from typing import Any
 import gradio as gr
 
 from workbench.assets import EMBEDDED, recipes
-from workbench.data import LABELLED
-from workbench.data.formats import ROLES, Look
+from workbench.data import LABELLED, formats
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.rewards.others import Role
-from workbench.ui.handlers import checks
+from workbench.ui.handlers import checks, scoring, sharing
 from workbench.ui.handlers import opening as opening_handlers
 from workbench.ui.handlers import reward_forms as forms
 from workbench.ui.handlers import rewards as listing
 from workbench.ui.handlers.opening import Ask, Opening
 from workbench.ui.handlers.page_state import PageState, Tab
-from workbench.ui.handlers.scoring import Note, ScoringView, View, message
 from workbench.ui.handlers.session import Services, Works
-from workbench.ui.handlers.sharing import open_config
 from workbench.ui.tabs.form import (
     PRIVATE,
     Form,
@@ -104,7 +101,7 @@ def wire_rewards(form: Form, services: Services) -> None:
         for view in forms.add(part, values, key, tab.draft, services, request.session_hash or ""):
             row, instead = view.made or (None, "")
             said = None if view.note is None else view.note.to_json()
-            yield message(
+            yield scoring.message(
                 note=said,
                 running=bool(view.running),
                 row=None if row is None else listing.page_row(row),
@@ -114,14 +111,14 @@ def wire_rewards(form: Form, services: Services) -> None:
     rewards.rows.submit(make, form.draft, rewards.made, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
 
 
-def said_values(tab: Tab, draft: PageState, view: ScoringView, told: int) -> tuple[Any, str]:
+def said_values(tab: Tab, draft: PageState, view: scoring.ScoringView, told: int) -> tuple[Any, str]:
     """Values for ``watch``, which stays where nothing could be scored, and for ``said``.
 
     ``told`` is the number of the page's last change of the list that the draft has.
     """
     watched = None if view.credit is None else listing.watch_group(draft, view.credit.scored, tab.call_times)
     said = listing.rewards_said(draft, view, watched, tab.editing) | {"number": told}
-    return gr.skip() if watched is None else message(**listing.watch_payload(watched)), json.dumps(said)
+    return gr.skip() if watched is None else scoring.message(**listing.watch_payload(watched)), json.dumps(said)
 
 
 def build_checks(services: Services) -> SimpleNamespace:
@@ -164,7 +161,7 @@ def _check(name: str, button: str, text: str, script: str, **options: Any) -> Si
 def wire_checks(form: Form, services: Services) -> None:
     parts = form.checks
 
-    def wire(part: SimpleNamespace, look: Callable[..., Iterator[View]], works: Works, *more: Any) -> None:
+    def wire(part: SimpleNamespace, look: Callable[..., Iterator[scoring.View]], works: Works, *more: Any) -> None:
         """Let the part's button ``look``, and its other one cancel that."""
 
         def run(request: gr.Request, tab: Tab, *given: Any) -> Iterator[list[Any]]:
@@ -235,7 +232,7 @@ def _build_reading() -> SimpleNamespace:
     """How a file is read: its columns, its tokens, its format."""
     title = "How it was read: columns, tokens, format"
     with gr.Accordion(title, open=False, visible=False, elem_id="door-reading", elem_classes=["fold"]) as fold:
-        columns = [field(f"door-{role}", str, QUESTIONS[role], "", choices=[("none", "")]) for role in ROLES]
+        columns = [field(f"door-{role}", str, QUESTIONS[role], "", choices=[("none", "")]) for role in formats.ROLES]
         with gr.Row(elem_classes=["fields"]):
             plain = Ask("")
             tokenizers = {"choices": opening_handlers.TOKENIZER_CHOICES, "allow_custom_value": True}
@@ -282,7 +279,7 @@ def wire_door(form: Form, services: Services) -> None:
         # What was guessed and stays so is guessed again: a choice elsewhere may change it.
         ask, guessed = tab.opening.ask, _look_of(tab.opening).columns
         told: dict[str, str] = {
-            role: name for role, name in zip(ROLES, chosen, strict=True) if name != guessed.get(role, "")
+            role: name for role, name in zip(formats.ROLES, chosen, strict=True) if name != guessed.get(role, "")
         }
         return asdict(Ask(ask.path, {**ask.columns, **told}, format, tokenizer, skip_bad_rows, ask.upload))
 
@@ -291,18 +288,18 @@ def wire_door(form: Form, services: Services) -> None:
         services.sampling.cancel(tab)  # its answers are of what was on screen before
         for view in opening_handlers.open_file(Ask(**wanted), services, tab):
             running = gr.skip() if view.running is None else gr.update(visible=view.running)
-            yield [note_value(view.note), running, message(busy=view.note.text) if view.running else gr.skip()]
+            yield [note_value(view.note), running, scoring.message(busy=view.note.text) if view.running else gr.skip()]
 
     def show(request: gr.Request, tab: Tab) -> Updates:
         opening, before = services.opened.get(request.session_hash or ""), tab.draft
-        unchanged = {form.drawing: message(back=True)}
+        unchanged = {form.drawing: scoring.message(back=True)}
         if opening is None or opening is tab.opening:
             return unchanged
         tab.opening, tab.place, tab.mistakes = opening, 0, ()
         try:
             after, said, undo = _with_opening(before, opening)
         except ConfigError as error:
-            after, said, undo = before, Note(str(error)), ""
+            after, said, undo = before, scoring.Note(str(error)), ""
         updates = _details(form, opening) | {door.note: note_value(said)}
         if after is before:
             return updates | unchanged
@@ -322,14 +319,14 @@ def wire_door(form: Form, services: Services) -> None:
     _wire_groups(form, services)
 
 
-def _with_opening(before: PageState, opening: Opening) -> tuple[PageState, Note, str]:
+def _with_opening(before: PageState, opening: Opening) -> tuple[PageState, scoring.Note, str]:
     """Return the draft with what was opened, what to say of it, and of the values that it replaces.
 
     Raises ConfigError for a configuration that the page cannot hold.
     """
     if opening.configuration is not None:
         file = opening.configuration
-        after, said = open_config(before, file.name, file.read_bytes())
+        after, said = sharing.open_config(before, file.name, file.read_bytes())
         return after, said, f"Loaded {file.name}"
     if opening.imported is None and opening.section is None and not opening.rewards:
         return before, opening.note, ""
@@ -339,8 +336,8 @@ def _with_opening(before: PageState, opening: Opening) -> tuple[PageState, Note,
     return after, opening.note, undo
 
 
-def _look_of(opening: Opening) -> Look:
-    return opening.look or Look("rollouts")
+def _look_of(opening: Opening) -> formats.Look:
+    return opening.look or formats.Look("rollouts")
 
 
 def _details(form: Form, opening: Opening) -> Updates:
@@ -352,7 +349,7 @@ def _details(form: Form, opening: Opening) -> Updates:
     names = [("none", ""), *((name, name) for name in dict.fromkeys((*look.names, *look.columns.values())))]
     updates: Updates = {
         field: gr.update(visible=is_mapped, choices=names, value=look.columns.get(role, ""))
-        for role, field in zip(ROLES, reading.columns, strict=True)
+        for role, field in zip(formats.ROLES, reading.columns, strict=True)
     }
     updates[reading.fold] = gr.update(visible=is_data, open=opening.note.level != "info")
     updates |= dict(zip(reading.how, (ask.tokenizer, ask.format, ask.skip_bad_rows), strict=True))
@@ -379,7 +376,7 @@ def _wire_groups(form: Form, services: Services) -> None:
         try:
             after, tab.place = opening_handlers.choose_group(before, imported, index)
         except WorkbenchError as error:  # ids that the tokenizer does not have, say
-            return {groups.where: note_value(Note(str(error)))}
+            return {groups.where: note_value(scoring.Note(str(error)))}
         return (
             shown(form, tab, before, after)
             | {groups.where: note_value(said or opening_handlers.place(imported, tab.place))}

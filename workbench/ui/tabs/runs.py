@@ -17,14 +17,10 @@ import gradio as gr
 from workbench.errors import WorkbenchError
 from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.downloads import FOLDER
-from workbench.ui.handlers import run_follow
+from workbench.ui.handlers import reward_forms, run_follow, scoring, session, sharing
 from workbench.ui.handlers import runs as handlers
 from workbench.ui.handlers.fields import DATA, FIRST, METHOD, RUN_SCHEME, is_used, method_field, method_form, run_form
 from workbench.ui.handlers.page_state import PageState, Tab
-from workbench.ui.handlers.reward_forms import run_as_reward
-from workbench.ui.handlers.scoring import LABELLING, Note
-from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.sharing import take_over
 from workbench.ui.tabs.form import (
     LAST,
     PRIVATE,
@@ -59,7 +55,7 @@ RUNS_ASKED = (
 """What ``runs.js`` asks of the workspace; of the services, ``side_by_side``."""
 
 
-def build_runs(services: Services) -> gr.HTML:
+def build_runs(services: session.Services) -> gr.HTML:
     value = json.dumps(handlers.RunsValue(downloads=FOLDER, most=handlers.COMPARED_RUNS))
     asked = [*served(RUNS_ASKED, services.workspace), *served([run_follow.side_by_side], services)]
     return drawn("runs", "runs", value, server_functions=asked)
@@ -69,15 +65,15 @@ def wire_run_actions(
     form: Form,
     tabs: gr.Tabs,
     elements: Sequence[gr.HTML],
-    services: Services,
+    services: session.Services,
 ) -> None:
     """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
     said, start_note = form.rewards.add_note, form.train.start_note
 
-    def reward(draft: PageState, name: str, workspace: Path) -> tuple[PageState, Note | None]:
-        return draft.with_row(run_as_reward(draft.rows, name, workspace)), None
+    def reward(draft: PageState, name: str, workspace: Path) -> tuple[PageState, scoring.Note | None]:
+        return draft.with_row(reward_forms.run_as_reward(draft.rows, name, workspace)), None
 
-    actions: dict[str, tuple[Callable[..., tuple[PageState, Note | None]], str, gr.HTML]] = {
+    actions: dict[str, tuple[Callable[..., tuple[PageState, scoring.Note | None]], str, gr.HTML]] = {
         "reward": (reward, "inspect", said),
         "policy": (handlers.inspect_policy, "inspect", form.sample_note),
         "settings": (handlers.use_settings, "train", start_note),
@@ -94,7 +90,7 @@ def wire_run_actions(
         try:
             after, about = action(draft, str(name), services.workspace)
         except WorkbenchError as error:
-            return shows | {note: note_value(Note(str(error)))}
+            return shows | {note: note_value(scoring.Note(str(error)))}
         sampled = {form.sample_now: secrets.token_hex(8)} if wanted == "policy" else {}
         return shown(form, held, draft, after, undo="" if about is None else about.text) | {note: ""} | sampled | shows
 
@@ -119,7 +115,7 @@ TRAIN_ASKED = (
 """What ``train.js`` asks of the workspace; of the services, ``rollouts``."""
 
 
-def build_train(form: Form, services: Services) -> None:
+def build_train(form: Form, services: session.Services) -> None:
     """The form of the run, and the rest of the tab."""
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="train-controls", elem_classes=["controls"], scale=0, min_width=0):
@@ -144,7 +140,10 @@ def build_train(form: Form, services: Services) -> None:
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
-            asked = [*served((*TRAIN_ASKED, *LABELLING), services.workspace), *served([run_follow.rollouts], services)]
+            asked = [
+                *served((*TRAIN_ASKED, *scoring.LABELLING), services.workspace),
+                *served([run_follow.rollouts], services),
+            ]
             live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
     form.train = SimpleNamespace(
         inherited=inherited,
@@ -175,7 +174,7 @@ def _build_run(form: Form) -> None:
     build_fields(form, after)
 
 
-def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
+def wire_train(form: Form, services: session.Services, shows: Sequence[Any]) -> None:
     """``shows`` are the events after which the tab may be looked at."""
     widgets, kept = form.train, form.share.kept
 
@@ -226,9 +225,8 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
 
     def choose(request: gr.Request, tab: Tab, method: str) -> Any:
         before = tab.draft
-        if not tab.choose(METHOD, method):
-            return gr.skip()
-        return answer(request, tab, before) | method_view(form, method)
+        is_news = tab.choose(METHOD, method)
+        return answer(request, tab, before) | method_view(form, method) if is_news else gr.skip()
 
     shown_by = [
         widgets.start,
@@ -246,14 +244,14 @@ def _wire_yaml(form: Form) -> None:
         try:
             return {yaml.text: tab.draft.config().to_yaml()}
         except WorkbenchError as error:
-            return {form.train.start_note: form_note_value(Note(str(error)))}
+            return {form.train.start_note: form_note_value(scoring.Note(str(error)))}
 
     def taken(tab: Tab, text: str) -> Updates:
         draft = tab.draft
         try:
-            after, said = take_over(draft, "the text", RunConfig.from_yaml(text))
+            after, said = sharing.take_over(draft, "the text", RunConfig.from_yaml(text))
         except WorkbenchError as error:
-            return {form.train.start_note: form_note_value(Note(str(error)))}
+            return {form.train.start_note: form_note_value(scoring.Note(str(error)))}
         return shown(form, tab, draft, after, undo=said.text) | {form.train.start_note: ""}
 
     yaml.fold.expand(**sending(form, written), outputs=[yaml.text, form.train.start_note], queue=False, **PRIVATE)
