@@ -349,7 +349,10 @@ def _wire_fields(form: Form, services: Services, score: Score, scored: list[str]
 
     rewards.rows.input(list_changed, [form.draft, rewards.rows], outputs, **LAST)
     # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
-    on_change(form, scored, "scores", answer, [*outputs, form.isolation_note])
+    # A second scheme's options are as many again, and are sent by themselves: every key waits for what is sent.
+    for is_second in (False, True):
+        sent = [path for path in scored if path.startswith(f"{COMPARE}.") is is_second]
+        on_change(form, sent, "scores", answer, [*outputs, form.isolation_note])
     on_change(form, paths_of(task_form()), "scores", read_rows, [*outputs, *form.outputs])
 
 
