@@ -21,6 +21,7 @@ SEEING = {
     "tests/test_structure.py": "",
     "tests/test_alpaca_eval.py": "",
     "tests/test_longest_step.py": "",
+    "tests/test_group_lengths.py": "",
     "tests/test_ui_help.py": "",
     "tests/test_config.py": "explains_itself",
     "tests/test_config_fields.py": "pattern",

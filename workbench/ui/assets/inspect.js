@@ -55,20 +55,6 @@ export function sameAnswers(a, b) {
     a.rollouts.every((_, g) => text(a, g) === text(b, g));
 }
 
-// what facts' buttons change
-const SETTINGS = [
-  "count",
-  "leave-out",
-  "gate",
-  "ungate",
-  "compare",
-  "uncompare",
-  "template",
-  "penalty",
-  "longer",
-  "stop",
-];
-
 /** Unfolds what each reward gave, below the list of rewards. */
 function showStatistics() {
   const details = document.querySelector("#watch details");
@@ -88,10 +74,7 @@ class InspectView {
       explain: (rollout, token, which) => server.why({ tab: address.tab, rollout, token, which }),
       onPin: (pinned) => address.pin(pinned),
       onRemedy: (remedy) => trigger("apply", { remedy }),
-      actions: {
-        ...Object.fromEntries(SETTINGS.map((remedy) => [remedy, () => trigger("apply", { remedy })])),
-        statistics: showStatistics,
-      },
+      actions: { statistics: showStatistics },
       facts: checkFacts(),
     });
     new HandLabels(this.heatmap, server);

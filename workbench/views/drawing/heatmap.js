@@ -178,7 +178,9 @@ export class Heatmap {
     const said = (data.said ?? []).slice(0, data.noSpread ? 1 : undefined);
     const follow = (/** @type {string} */ target) => this.follow(target);
     this.said.replaceChildren(...said.map((parts) => el("p", {}, ...sentence(parts, follow))));
-    const facts = (data.glance ?? []).map((fact) => factElement(fact, follow, this.actions));
+    const act = (/** @type {string} */ action) =>
+      this.actions[action] ?? (action && this.onRemedy ? () => this.onRemedy?.(action) : null);
+    const facts = (data.glance ?? []).map((fact) => factElement(fact, follow, act(fact.action)));
     this.about.replaceChildren(...(data.facts ? rowSummary(data.facts) : facts), ...(data.glance ? this.facts : []));
     this.notices.replaceChildren(...noticesOf(data, this.onRemedy));
     this.source.replaceChildren(

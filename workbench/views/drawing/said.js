@@ -41,13 +41,12 @@ export function showPrompt(node, prompt) {
 const withCode = (text) => text.split("`").map((part, i) => i % 2 ? el("code", {}, part) : part);
 
 /**
- * A fact, its detail, and a button for what can be done about it, where `act` knows how.
+ * A fact, its detail, and a button for what can be done about it, if anything.
  * @param {GlancePayload} fact @param {(target: string) => (() => void) | null} follow
- * @param {Record<string, () => void>} actions
+ * @param {(() => void) | null} act
  */
-export function factElement({ said, detail, action, label }, follow, actions) {
+export function factElement({ said, detail, label }, follow, act) {
   const parts = (/** @type {SaidPart[]} */ of) => sentence(of, follow);
-  const act = actions[action];
   const button = act
     ? el(
       "span",
