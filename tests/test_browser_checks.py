@@ -94,7 +94,7 @@ def the_strip_tells_the_groups_preflight(page: Page) -> None:
         "need a look: steps per answer 0 (0 to 0), answers without a match 100%"
     )
     page.locator("#regex textarea").fill(PATTERN)
-    expect(strip.locator(".verdict")).to_contain_text("16 of 16 checks pass")
+    expect(strip.locator(".verdict")).to_contain_text(re.compile(r"(\d+) of \1 checks pass"))
 
 
 def the_clinic_names_a_fault_of_ones_own_reward(page: Page) -> None:

@@ -148,14 +148,10 @@ class Builtin:
         """Its code with these options as the defaults. Raises RewardCodeError for an option it does not have."""
         self.check(options)
         source = self.source
-        lines = source.encode().splitlines(keepends=True)  # ast counts bytes
-        changed = {name: node for name, node in _defaults(source).items() if name in options}
-        for name, node in sorted(changed.items(), key=lambda item: (item[1].lineno, item[1].col_offset), reverse=True):
-            assert node.end_col_offset is not None
-            line = lines[node.lineno - 1]
-            value = repr(options[name]).encode()
-            lines[node.lineno - 1] = line[: node.col_offset] + value + line[node.end_col_offset :]
-        return b"".join(lines).decode()
+        for name, value in options.items():
+            default = re.compile(rf"(\b{name}(?:: \w+)? ?= ?)[^,]+")
+            source = default.sub(rf"\g<1>{value!r}", source, count=1)  # the first one stands in the signature
+        return source
 
 
 def _defaults(source: str) -> dict[str, ast.expr]:
