@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, Qwen2C
 
 from tests.configs import short_run
 from tests.drafts import draft_of
+from tests.forward import picked_logprobs
 from tests.in_this_process import trained
 from workbench.checks.probes import probe
 from workbench.cli import main
@@ -88,12 +89,10 @@ def plain_beliefs(policy, group, introduction, texts_after):
             before, text = texts_after(step, introduction)
             before = before[1:] if said.endswith("\n") and before.startswith("\n") else before
             encoded = policy.tokenizer(before + text, add_special_tokens=False, return_offsets_mapping=True)
-            ids = torch.tensor([[*prompt, *prefix, *encoded["input_ids"]]])
-            with torch.no_grad():
-                logs = torch.log_softmax(policy.model(input_ids=ids).logits[0].double(), -1)
-            first = len(prompt) + len(prefix)
-            judged = [n for n, (_, end) in enumerate(encoded["offset_mapping"], first) if end > len(before)]
-            row.append(sum(float(logs[n - 1, ids[0, n]]) for n in judged) / len(judged))
+            logs = picked_logprobs(policy.model, [*prompt, *prefix], encoded["input_ids"]).tolist()
+            ends_at = [end for _, end in encoded["offset_mapping"]]
+            judged = [log for log, end in zip(logs, ends_at, strict=True) if end > len(before)]
+            row.append(sum(judged) / len(judged))
         found.append(row)
     return found
 

@@ -116,15 +116,16 @@ def test_a_copy_for_sampling_has_the_weights_of_the_model() -> None:
     assert (half(ids).logits.float() - model(ids).logits).abs().max() < 0.1
 
 
-def test_a_copy_for_sampling_has_lora_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def adapted(**options: Any) -> Any:
-        model = get_peft_model(small("qwen2"), LoraConfig(r=4, target_modules="all-linear", **options)).eval()
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(parameter, 0.0, 0.3)
-        return model
+def with_lora(model: Any, **options: Any) -> Any:
+    adapted = get_peft_model(model, LoraConfig(r=4, **{"target_modules": "all-linear", **options})).eval()
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, 0.0, 0.3)
+    return adapted
 
-    model, ids = adapted(), torch.tensor([ALIKE[0]])
+
+def test_a_copy_for_sampling_has_lora_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = with_lora(small("qwen2")), torch.tensor([ALIKE[0]])
     before = model.get_base_model().model.layers[0].mlp.up_proj.base_layer.weight.clone()
     copy = sampling_copy(model, torch.float32)
     torch.testing.assert_close(copy(ids).logits, model(ids).logits, atol=1e-5, rtol=1e-5)
@@ -133,7 +134,7 @@ def test_a_copy_for_sampling_has_lora_merged(monkeypatch: pytest.MonkeyPatch) ->
         bare = sampling_copy(model, torch.float32)
         assert torch.equal(bare(ids).logits, model(ids).logits)
     with pytest.raises(NotOfThisShape):
-        sampling_copy(adapted(use_dora=True), torch.float32)
+        sampling_copy(with_lora(small("qwen2"), use_dora=True), torch.float32)
     monkeypatch.setattr(decoding, "free_memory", lambda device: 1000)
     with pytest.raises(NotOfThisShape, match="memory"):
         sampling_copy(model, torch.float32)
@@ -158,10 +159,7 @@ def test_lora_is_called_and_may_be_switched_off(dora: bool) -> None:
     model = small("qwen2")
     before = sampled(model, PROMPTS)
     targets = ["q_proj", "v_proj", "o_proj", "down_proj"]
-    adapted = get_peft_model(model, LoraConfig(r=4, target_modules=targets, lora_dropout=0.5, use_dora=dora)).eval()
-    for name, parameter in adapted.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, 0.0, 0.3)
+    adapted = with_lora(model, target_modules=targets, lora_dropout=0.5, use_dora=dora)
     assert decoding_of(adapted) == "plain step"
     adapted.train()  # dropout is off while sampling
     rows = sampled(adapted, PROMPTS)

@@ -61,8 +61,6 @@ from workbench.data.rows import MISSING, PROMPTS, Record, columns_of, guess, kin
 from workbench.errors import TaskError, cut
 from workbench.rewards.others import Role
 
-Values = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class Format:
@@ -76,17 +74,17 @@ class Format:
     """
 
     name: str
-    read: Callable[[str, Values], list[Record]] | None = None
+    read: Callable[[str, Mapping[str, Any]], list[Record]] | None = None
     columns: tuple[str, ...] = ()
     needs: str = ""
     called: str = ""
-    holds: Callable[[Values], bool] = lambda row: True
+    holds: Callable[[Mapping[str, Any]], bool] = lambda row: True
     separators: tuple[str, ...] = ("\n", "\n\n")
-    as_task: Callable[[Values], dict[str, Any]] | None = None
+    as_task: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     labels_steps: bool = False
     may_teach: bool = False
 
-    def records(self, where: str, values: Values) -> list[Record]:
+    def records(self, where: str, values: Mapping[str, Any]) -> list[Record]:
         """Return a row's completions. Raises TaskError, naming the row, for whatever the reader stumbles over."""
         if missing := [name for name in self.columns if name not in values]:
             raise TaskError(f"{where}: {missing[0]!r} is missing, which every row of the format {self.name!r} needs")
@@ -100,7 +98,7 @@ class Format:
                 "correct the row, leave it out, or give another format"
             ) from error
 
-    def task_rows(self, where: str, values: Values) -> list[dict[str, Any]]:
+    def task_rows(self, where: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a row with a task's columns, or several of labelled steps. Raises TaskError as ``records``."""
         if not self.labels_steps:
             return [{**values, **(self.as_task(values) if self.as_task else {})}]
@@ -110,13 +108,13 @@ class Format:
         ]
 
 
-def recognise(values: Values) -> Format:
+def recognise(values: Mapping[str, Any]) -> Format:
     """Return the format of a row, by its columns: ``COLUMNS`` for one of no known layout."""
     fitting = (one for one in FORMATS.values() if set(one.columns) <= values.keys() and one.holds(values))
     return next(fitting, COLUMNS)
 
 
-def _no_rollouts(where: str, values: Values) -> TaskError:
+def _no_rollouts(where: str, values: Mapping[str, Any]) -> TaskError:
     likely = {role: (*guess(role, [values]), "…")[0] for role in ROLES[:2]}
     told = ",".join(f"{role}={name}" for role, name in likely.items())
     return TaskError(
@@ -132,33 +130,33 @@ _RIGHT = ("correct", "answerKey", "answer_idx", "answer_index", "Answer", "label
 """The columns that may say which option is right."""
 
 
-def _has_prompt(row: Values) -> bool:
+def _has_prompt(row: Mapping[str, Any]) -> bool:
     return any(name in row for name in PROMPTS)
 
 
-def _prompt_and_output(prompt: Any, row: Values) -> dict[str, Any]:
+def _prompt_and_output(prompt: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     learnt = isinstance(row.get("output"), str) and "completion" not in row
     return {"prompt": prompt} | ({"completion": row["output"]} if learnt else {})
 
 
-def _of_instruction(row: Values) -> dict[str, Any]:
+def _of_instruction(row: Mapping[str, Any]) -> dict[str, Any]:
     text = row.get("input")
     told = f"{row['instruction']}\n\n{text}" if isinstance(text, str) and text.strip() else row["instruction"]
     return _prompt_and_output(told, row)
 
 
-def _of_input(row: Values) -> dict[str, Any]:
+def _of_input(row: Mapping[str, Any]) -> dict[str, Any]:
     asks = isinstance(row["input"], str) or is_conversation(row["input"])
     return _prompt_and_output(row["input"], row) if asks and not _has_prompt(row) else {}
 
 
-def _of_dialogue(row: Values) -> dict[str, Any]:
+def _of_dialogue(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a dialogue to learn the end of, or to go on with."""
     turns = conversation_turns(row) or []
     return {"messages" if turns[-1]["role"] == "assistant" else "prompt": turns}
 
 
-def _choices(row: Values) -> dict[str, Any]:
+def _choices(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a multiple-choice row's prompt with its options, and the letter of the right one; {} for other rows."""
     question = next((row[name] for name in PROMPTS if isinstance(row.get(name), str)), None)
     options = next((row[name] for name in ("options", "choices") if row.get(name)), None)

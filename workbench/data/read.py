@@ -268,20 +268,17 @@ def _json_rows(name: str, stream: IO[bytes]) -> Iterator[Row]:
             raise
         yield from _json_lines(name, io.BytesIO(text))
         return
-    is_line = b"\n" not in text.strip()
-    if isinstance(document, dict) and (is_line or "rollouts" in document):  # a line is a row, as a group of ours is
-        document = [document]
     if isinstance(document, dict):
+        is_row = b"\n" not in text.strip() or "rollouts" in document  # a line is one, as a group of ours is
         lists = [
             value
             for value in document.values()
-            if isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
+            if isinstance(value, list) and value and all(isinstance(item, dict) for item in value) and not is_row
         ]
         if len(lists) > 1:
             raise TaskError(f"{name} holds {len(lists)} lists of objects; give a list of rows alone, or JSONL")
         document = lists[0] if lists else [document]
-    for number, values in enumerate(document, start=1):
-        yield row_of(name, f"row {number}", values)
+    yield from (row_of(name, f"row {number}", values) for number, values in enumerate(document, start=1))
 
 
 def _json_lines(name: str, stream: IO[bytes]) -> Iterator[Row]:

@@ -385,7 +385,7 @@ class Builder:
         if record.token_ids:
             decoded = self._decoded(record, record.token_ids)
             if decoded is not None:
-                return self._sampled(record, record.token_ids, decoded)
+                return self._trim_sampled(record, record.token_ids, decoded)
             if record.completion is None and record.conversation is None:
                 raise TaskError(
                     f"{record.where}: there are token ids and no completion; give the tokenizer that made them"
@@ -395,7 +395,7 @@ class Builder:
             return self._episode(record)
         return self._tokenised(record)
 
-    def _sampled(self, record: Record, ids: tuple[int, ...], texts: tuple[str, ...]) -> Rollout:
+    def _trim_sampled(self, record: Record, ids: tuple[int, ...], texts: tuple[str, ...]) -> Rollout:
         """Return ids as they were sampled, without padding: whether the last one ends a sequence is a fact."""
         count = self._length(ids, record.mask)
         logged = record.columns.get("logged_advantage")

@@ -138,7 +138,7 @@ def is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Values(Generic[T]):
-    """What values of a column may be, and what a message calls them."""
+    """A check of a column's values, with the words in which a message names them."""
 
     adapter: TypeAdapter[T]
     words: str

@@ -212,15 +212,15 @@ def answers_in_numbers(
 ) -> Task:
     """Return a task whose right answers are numbers: a line is a step, its sums and the final answer are judged."""
 
-    def told(rows: Sequence[Example]) -> Sequence[Example]:
+    def add_system(rows: Sequence[Example]) -> Sequence[Example]:
         if isinstance(rows, list):
             return [replace(row, system=SYSTEM) for row in rows]
         return Lazy(len(rows), lambda i: replace(rows[i], system=SYSTEM))
 
     return Task(
         name=name,
-        examples=told(examples),
-        held_out=told(held_out),
+        examples=add_system(examples),
+        held_out=add_system(held_out),
         pattern=PRESETS["line"].pattern,
         rewards=(RewardConfig(name="sums_hold", kind="step"), RewardConfig(name=checker, kind="outcome")),
         outcome_weight=1.0,

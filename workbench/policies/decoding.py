@@ -241,7 +241,7 @@ class PlainDecoder(Decoder):
     @torch.inference_mode()
     def advance(self, tokens: torch.Tensor, keep: Sequence[int]) -> None:
         if len(keep) < len(self.rows):
-            tokens = tokens[self._closed_up(keep)]
+            tokens = tokens[self._close_up(keep)]
         if self._length == self._ids.shape[1]:
             self._reserve(2 * (self._length - self._prompt))
         rows, column, heads = len(self.rows), self._length, len(self.rows) * self._shape.key_heads
@@ -266,7 +266,7 @@ class PlainDecoder(Decoder):
         position = column - self.padding if self._padded else column
         self.logits = decode(self._shape, tokens, self._turns[position], attend)
 
-    def _closed_up(self, keep: Sequence[int]) -> torch.Tensor:
+    def _close_up(self, keep: Sequence[int]) -> torch.Tensor:
         """Let the other rows leave; the last ones take their places. Returns the places now, of those before."""
         rows, staying = len(keep), set(keep)
         free = [place for place in range(rows) if place not in staying]

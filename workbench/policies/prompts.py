@@ -120,12 +120,12 @@ def prompt_tail(tokenizer: Any, prompt: Prompt, template_kwargs: Mapping[str, An
     if isinstance(prompt, str):
         return ""
 
-    def written(for_generation: bool) -> str:
+    def write(for_generation: bool) -> str:
         kwargs = dict(template_kwargs or {})
         text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=for_generation, **kwargs)
         return str(text)
 
-    whole, messages = written(True), written(False)
+    whole, messages = write(True), write(False)
     return whole.removeprefix(messages) if whole.startswith(messages) else whole[-_LONGEST_TAIL:]
 
 
@@ -377,7 +377,7 @@ class Observations:
         """Raise ConfigError if the template rewrites earlier turns and no setting says which ids count."""
         if isinstance(prompt, str) or self._settings.rewritten_turns == "keep":
             return
-        if _THOUGHT not in self._written(f"<think>\n{_THOUGHT}\n</think>\n\n{_TURN}", "more"):
+        if _THOUGHT not in self._write(f"<think>\n{_THOUGHT}\n</think>\n\n{_TURN}", "more"):
             raise ConfigError(
                 "environment.rewritten_turns: the policy's chat template leaves the thinking out of earlier turns, and "
                 "the sampled ids have it; set it to keep, so that the sampled ids count as they are, or turn thinking "
@@ -395,12 +395,12 @@ class Observations:
             ids = ids[:most]
         if isinstance(prompt, str):
             return ids, note
-        _, _, between = self._written(_TURN, cut).partition(_TURN)
+        _, _, between = self._write(_TURN, cut).partition(_TURN)
         eos = str(self._tokenizer.eos_token or "")
         rest = between.removeprefix(eos) if after_eos and eos else between
         return list(self._tokenizer(rest, add_special_tokens=False)["input_ids"]) if rest else [], note
 
-    def _written(self, turn: str, text: str) -> str:
+    def _write(self, turn: str, text: str) -> str:
         messages = [
             {"role": "user", "content": "first"},
             {"role": "assistant", "content": turn},

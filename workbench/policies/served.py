@@ -98,7 +98,7 @@ def _ask_models(url: str, headers: Mapping[str, str], named: str, key: str, advi
         with _client(httpx.Client, headers=headers, timeout=10.0) as client:
             answer = client.get(url)
         if answer.is_error:
-            raise _refused(answer, key, advice)
+            raise _refusal(answer, key, advice)
         return [dict(each) for each in answer.json()[named]]
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise EngineError(f"nothing answers at {url} ({error}); start the server first") from error
@@ -106,7 +106,7 @@ def _ask_models(url: str, headers: Mapping[str, str], named: str, key: str, advi
         raise EngineError(f"{url} lists no models as its protocol has it; {advice}") from error
 
 
-def _refused(answer: httpx.Response, key: str, advice: str) -> EngineError:
+def _refusal(answer: httpx.Response, key: str, advice: str) -> EngineError:
     advice = f"set {key} to its key" if answer.status_code in (401, 403) else advice
     return EngineError(f"{answer.url} answers {answer.status_code}: {cut(answer.text, 300)}; {advice}")
 
@@ -180,8 +180,13 @@ class Tinker:
         """
         _refuse(shaping(sampling) & {"min_p", "repetition_penalty"}, "the Tinker protocol")
         sampler = self.sampler
-        how: dict[str, Any] = {"max_tokens": sampling.max_completion_length, "stop": sampling.stop or list(ends)}
-        how |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k or -1}
+        how: dict[str, Any] = {
+            "max_tokens": sampling.max_completion_length,
+            "stop": sampling.stop or list(ends),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k or -1,
+        }
 
         def call() -> list[list[Answer]]:
             futures = [
@@ -246,7 +251,7 @@ class Endpoint:
         on_tokens: OnTokens | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> list[list[Answer]]:
-        """As ``Tinker.sample``; each completion is a request, whose tokens come as they are sampled."""
+        """Sample as ``Tinker.sample``; each completion is a request, whose tokens come as they are sampled."""
         if not self._has_all:
             _refuse(shaping(sampling) & {"top_k", "min_p", "repetition_penalty"}, f"the API of {self.where}")
         body = self._body(sampling, ends)
@@ -304,7 +309,7 @@ class Endpoint:
         async with client.stream("POST", f"{self.where}/completions", json=body) as response:
             if response.is_error:
                 await response.aread()
-                raise _refused(response, ENDPOINT_KEY, _V1)
+                raise _refusal(response, ENDPOINT_KEY, _V1)
             async for line in response.aiter_lines():
                 if not line.startswith("data:") or line.endswith("[DONE]"):
                     continue
@@ -312,7 +317,7 @@ class Endpoint:
                 if "error" in chunk:
                     raise EngineError(f"{self.where} broke off: {cut(str(chunk['error']), 300)}")
                 for choice in chunk["choices"]:
-                    ids, pieces, values = _told(choice)
+                    ids, pieces, values = _read_choice(choice)
                     text += choice.get("text") or ""
                     finish = choice.get("finish_reason") or finish
                     answer.ids += ids
@@ -343,7 +348,7 @@ class Endpoint:
         return note
 
 
-def _told(choice: Mapping[str, Any]) -> tuple[list[int], list[str], list[float]]:
+def _read_choice(choice: Mapping[str, Any]) -> tuple[list[int], list[str], list[float]]:
     """Return the ids, texts and log-probabilities of the tokens in a piece of an answer, each as far as it is told."""
     said = choice.get("logprobs") or {}
     if content := said.get("content"):  # llama.cpp's
