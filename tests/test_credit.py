@@ -164,6 +164,46 @@ WORKED = [
         [2 / 24 - 1] * 5 + [-17 / 24 - 1] * 4,
         [-32 / 24 + 0.5] * 3 + [-15 / 24 + 0.5] * 2 + [2 / 24 + 0.5] * 2 + [19 / 24 + 0.5] * 2,
     ),
+    # z(1, 0, 1): mean 2/3, std sqrt(1/3) = 0.57735: 1/3 / 0.57745 = 0.57725 and -1.15450. The right answers' means are
+    # 2/3 and 1/4: mean 11/24, std 5/12 / sqrt(2) = 0.294628, z = +-5/24 / 0.294728 = +-0.70687.
+    (
+        "papo",
+        {"outcome_rewards": [1, 0, 1]},
+        [0.57725 + 0.70687] * 10,
+        [-1.15450] * 9,
+        [0.57725 - 0.70687] * 9,
+    ),
+    # One right answer has none to compare its steps with.
+    ("papo", {"outcome_rewards": [1, 0, 0]}, [1.1545] * 10, [-0.5773] * 9, [-0.5773] * 9),
+    # Means 2/3, 1/2 and 1/4: two wrong answers come to 1/8 and -1/8 around their mean 3/8, a right one keeps its 2/3.
+    # 5/3, 1/8 and -1/8: mean 5/9, deviations 80/72, -31/72 and -49/72, std 0.970335.
+    ("progrs", {"outcome_rewards": [1, 0, 0]}, [1.14496] * 10, [-0.44367] * 9, [-0.70129] * 9),
+    # Without a right answer 0.1944, 0.0278 and -0.2222 around the mean 0.4722 of all three.
+    (
+        "progrs",
+        {"outcome_rewards": [0, 0, 0], "scale": False},
+        [7 / 36] * 10,
+        [1 / 36] * 9,
+        [-2 / 9] * 9,
+    ),
+    # 2r - 1: x is 0 0 -1 | 0 -1 | -1/3 -1/3 -1/3 0 but for exp(-20); means -1/3, -1/2, -1/4; baselines -0.375, -7/24
+    # and -5/12. What a step carries: 0.375 0.375 -0.625 | 7/24 -17/24 | 1/12 three times and 5/12.
+    (
+        "min",
+        {"signed": True, "gamma": 0.0},
+        [0.375] * 8 + [-0.625] * 2,
+        [7 / 24] * 5 + [-17 / 24] * 4,
+        [1 / 12] * 7 + [5 / 12] * 2,
+    ),
+    ("min", {"signed": True}, [0.125] * 4 + [-0.25] * 4 + [-0.625] * 2, None, None),
+    # alpha adds 0.5 z(R) to every token: 1.2647 + 0.57725 and so on.
+    (
+        "process",
+        {"outcome_rewards": [1, 0, 0], "outcome_weight": 0.5},
+        [1.2647 + 0.57725] * 4 + [0.2108 + 0.57725] * 4 + [-0.8431 + 0.57725] * 2,
+        None,
+        None,
+    ),
 ]
 
 
@@ -200,19 +240,6 @@ def test_min_credits_the_worst_step():
     assert worst.tolist() == [pytest.approx([-2.0, -1.5], abs=1e-6), pytest.approx([2.0, 1.0], abs=1e-6)]
 
 
-def test_min_with_signed_maps_rewards_from_0_to_1_onto_pures():
-    # 2r - 1: x is 0 0 -1 | 0 -1 | -1/3 -1/3 -1/3 0 but for exp(-20); means -1/3, -1/2, -1/4; baselines -0.375, -7/24
-    # and -5/12. What a step carries: 0.375 0.375 -0.625 | 7/24 -17/24 | 1/12 three times and 5/12.
-    carried = rows(assign_credit(REWARDS, ENDS, LENGTHS, "min", signed=True, gamma=0.0))
-    assert carried[0] == pytest.approx([0.375] * 8 + [-0.625] * 2, abs=1e-6)
-    assert carried[1] == pytest.approx([7 / 24] * 5 + [-17 / 24] * 4, abs=1e-6)
-    assert carried[2] == pytest.approx([1 / 12] * 7 + [5 / 12] * 2, abs=1e-6)
-    summed = rows(assign_credit(REWARDS, ENDS, LENGTHS, "min", signed=True))
-    assert summed[0] == pytest.approx([0.125] * 4 + [-0.25] * 4 + [-0.625] * 2, abs=1e-6)
-    by_hand = [[2 * r - 1 for r in row] for row in REWARDS]
-    assert rows(assign_credit(by_hand, ENDS, LENGTHS, "min")) == summed
-
-
 def test_progress_without_normalising_telescopes():
     """Splitting a step of the same reward changes no token's advantage."""
     whole = assign_credit([[0.2, 0.8], [0.5]], [[1, 7], [3]], [8, 4], "progress", normalise="none")
@@ -226,12 +253,6 @@ def test_rescaled_counts_a_token_in_which_two_steps_end_once():
     given = {"step_starts": [[0, 3], [0, 2]]}
     advantages = assign_credit([[1, 0], [1, 1]], [[3, 3], [1, 3]], [4, 4], "rescaled", **given)
     assert advantages[0].tolist() == pytest.approx([-0.70701 / 0.75001] * 3 + [0.0], abs=1e-5)
-
-
-def test_outcome_weight_adds_the_normalised_outcome_to_every_token():
-    plain = assign_credit(REWARDS, ENDS, LENGTHS, "process")
-    both = assign_credit(REWARDS, ENDS, LENGTHS, "process", outcome_rewards=[1, 0, 0], outcome_weight=0.5)
-    assert (both - plain)[0] == pytest.approx([0.5 * 1.1545] * 10, abs=1e-4)
 
 
 @pytest.mark.parametrize("scheme", ["outcome", "max_rl", "prpo", "turn_credit"])
@@ -403,41 +424,6 @@ def test_schemes_of_one_advantage_a_completion_are_those_that_say_so():
 
 
 # -- Step rewards and outcomes together ------------------------------------------------------------------------------
-
-OUTCOMES = [1.0, 0.0, 1.0]
-
-
-def test_papo_compares_the_steps_of_right_answers_with_each_other():
-    # z(1, 0, 1): mean 2/3, std sqrt(1/3) = 0.57735: 1/3 / 0.57745 = 0.57725 and -1.15450. The right answers' means are
-    # 2/3 and 1/4: mean 11/24, std 5/12 / sqrt(2) = 0.294628, z = +-5/24 / 0.294728 = +-0.70687.
-    advantages = assign_credit(REWARDS, ENDS, LENGTHS, "papo", outcome_rewards=OUTCOMES)
-    assert rows(advantages)[0] == pytest.approx([0.57725 + 0.70687] * 10, abs=1e-4)
-    assert rows(advantages)[1] == pytest.approx([-1.15450] * 9, abs=1e-4)
-    assert rows(advantages)[2] == pytest.approx([0.57725 - 0.70687] * 9, abs=1e-4)
-    weighed = assign_credit(REWARDS, ENDS, LENGTHS, "papo", outcome_rewards=OUTCOMES, process_weight=0.5)
-    assert weighed[0, 0] == pytest.approx(0.57725 + 0.5 * 0.70687, abs=1e-4)
-    # A group of right answers teaches by its steps alone, and one right answer has none to compare with.
-    right = assign_credit(REWARDS, ENDS, LENGTHS, "papo", outcome_rewards=[1, 1, 1])
-    assert (right[:, 0] > 0).tolist() == [True, True, False]
-    lone = assign_credit(REWARDS, ENDS, LENGTHS, "papo", outcome_rewards=[1, 0, 0])
-    assert lone.tolist() == assign_credit(REWARDS, ENDS, LENGTHS, "outcome", outcome_rewards=[1, 0, 0]).tolist()
-
-
-def test_progrs_centres_the_steps_of_wrong_answers_among_themselves():
-    """Means 2/3, 1/2 and 1/4: two wrong answers come to 1/8 and -1/8 around their mean 3/8, a right one keeps its 2/3.
-
-    Of 1 + 2/3, 1/8 and -1/8 the mean is 5/9 and the standard deviation the square root of (10/9)^2 + (31/72)^2 +
-    (49/72)^2 over 2. Without a right answer, 0.1944, 0.0278 and -0.2222 around the mean 0.4722 of all three.
-    """
-    advantages = assign_credit(REWARDS, ENDS, LENGTHS, "progrs", outcome_rewards=[1, 0, 0])
-    deviations = np.array([80, -31, -49]) / 72
-    z = deviations / ((deviations**2).sum() / 2) ** 0.5
-    assert advantages[:, 0] == pytest.approx(z, rel=2e-4)
-    halved = assign_credit(REWARDS, ENDS, LENGTHS, "progrs", outcome_rewards=[1, 0, 0], process_weight=0.5)
-    deviations = np.array([4 / 3, 1 / 16, -1 / 16]) - 4 / 9
-    assert halved[:, 0] == pytest.approx(deviations / ((deviations**2).sum() / 2) ** 0.5, rel=2e-4)
-    wrong = assign_credit(REWARDS, ENDS, LENGTHS, "progrs", outcome_rewards=[0, 0, 0], scale=False)
-    assert wrong[:, 0] == pytest.approx([7 / 36, 1 / 36, -2 / 9], abs=1e-6)
 
 
 def test_turn_credit_gives_each_gain_to_the_steps_that_led_to_it():

@@ -13,15 +13,14 @@ from tests.credits import make_rollout, make_scored
 from workbench.checks import alarms, preflight_of
 from workbench.checks.metrics import group_metrics
 from workbench.config import CreditConfig
-from workbench.credit import SCHEMES, assign_credit, credit_group, group_normalisers, why_no_spread
+from workbench.credit import SCHEMES, assign_credit, credit_group, group_normalisers
 from workbench.engines.exchange import compare, recompute, rows_of
 from workbench.errors import ConfigError, CreditError
 from workbench.schema import Credit, ScoredGroup
 from workbench.training.methods import RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
-from workbench.views.sentences import about_group, group_facts
-from workbench.views.token_sentences import about_explanation
+from workbench.views.sentences import group_facts
 
 LENGTHS = (86, 127, 79, 108)
 
@@ -57,18 +56,6 @@ def test_the_public_case_by_hand() -> None:
     assert (gated.gate_reason, credit.gate_reason) == ("no answer is right", "")
     assert group_normalisers(gated, "dapo").tolist() == group_normalisers(credit, "dapo").tolist() == [1 / 400] * 4
     assert gated.normalised == ((None,),) * 4
-
-
-def test_what_is_said_with_and_without_the_gate() -> None:
-    group = scored([0.0] * 4)
-    open_, gated = credit_group(group, "outcome"), credit_group(group, "outcome", gate="outcome")
-    assert "`length` decides alone" in str(about_group(open_)[0])
-    assert not any("would push" in str(sentence) for sentence in about_group(gated))
-    assert (group_facts(open_)[0].action, group_facts(gated)[0].action) == ("gate", "ungate")
-    assert "no answer is right" in str(why_no_spread(gated))
-    token = gated.explain(1, 0)
-    assert (token.total, float(token.advantage), token.terms[0].factor) == (0.0, 0.0, 0.0)
-    assert "gated" in str(about_explanation(gated, token))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

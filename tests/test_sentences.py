@@ -234,10 +234,6 @@ def test_nobody_is_wronged_without_a_verdict_or_where_pushes_cancel():
     still = make_credit(rollouts, [list(range(5))] * 2, steps, names=JUDGING)
     assert -1e-9 < still.advantages[0, 0] < 0
     assert still.judged()[0].push == 0.0
-    assert str(about_wronged(worked_credit("process", [0.0, 1.0, 0.0]))) == (
-        "`process` pushes down 1 of 1 answers that `right` scores above 0, "
-        "and up 1 of 2 answers that `right` scores 0 or less."
-    )
 
 
 def test_answers_that_are_empty_loop_or_never_end_are_facts_with_the_setting_that_may_help():
@@ -267,17 +263,6 @@ def test_without_spread_the_cause_and_what_would_compare_is_said():
     assert said(group("a: good\nc: 2", "a: bad\nc: 2", scheme="outcome"))[1].endswith(
         "`process` would compare the steps."
     )
-
-
-def test_unscored_and_graded_answers_are_not_called_right_or_wrong():
-    graded = wb.Reward("near", "outcome", lambda completions, **c: [0.2 * len(text) for text in completions])
-    assert (
-        said(group("a: good", "a: bad", rewards=(RIGHT_WRONG, graded)))[0]
-        == "Answers score 1.2 to 1.4, 1.3 on average."
-    )
-    some = wb.Reward("answer_correctness", "outcome", lambda completions, **c: [1.0, None, 0.0])
-    credit = group("a: good", "a: bad", "a: bad", rewards=(RIGHT_WRONG, some))
-    assert said(credit)[0].startswith("1 of 2 scored answers right; 1 could not be scored.")
 
 
 def test_a_token_is_told_by_its_causes_and_what_goes_against_them():

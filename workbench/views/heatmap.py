@@ -59,13 +59,10 @@ from workbench.views.cards import fragment, page
 from workbench.views.cards import to_json as to_json
 from workbench.views.payloads import (
     BeforePayload,
-    CreditedPayload,
     FactPayload,
-    GroupPayload,
     NoSpreadPayload,
     PassPayload,
     RolloutLossPayload,
-    RolloutPayload,
     StretchPayload,
     WhyPayload,
     rounded,
@@ -167,26 +164,31 @@ def credit_payload(
     else:  # about how many terms: a stretch of tokens for each step, half the steps in each
         work = sum(len(step_scores.steps) ** 2 for step_scores in credit.scored.scored)
     explained = explain_at_most is None or work <= explain_at_most
-    normalisers = even_shares(credit, LENS_LOSSES)
-    payload: Payload = {**group_payload(group), **_scheme_payload(credit)}
-    payload["source"] = [list(part) for part in source_of(credit, other)]
-    payload["rewards"] = [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards]
-    payload["judges"] = {"outcome": credit.scored.judge("outcome"), "step": credit.scored.judge("step")}
-    payload["normalisers"] = True
-    payload["said"] = [sentence.parts for sentence in about_group(credit, uncounted=False)]
+    normalisers, loss = even_shares(credit, LENS_LOSSES), loss or DrawnLoss.on_policy(credit)
     surprises, under = find_surprises(credit), other_credits(credit)
-    payload |= {"order": surprises.order, "opens": surprises.opens}
-    loss = loss or DrawnLoss.on_policy(credit)
-    payload["loss"] = loss.payload()
+    payload: Payload = {
+        **group_payload(group),
+        **_scheme_payload(credit),
+        "source": [list(part) for part in source_of(credit, other)],
+        "rewards": [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards],
+        "judges": {"outcome": credit.scored.judge("outcome"), "step": credit.scored.judge("step")},
+        "normalisers": True,
+        "said": [sentence.parts for sentence in about_group(credit, uncounted=False)],
+        "order": surprises.order,
+        "opens": surprises.opens,
+        "loss": loss.payload(),
+    }
     for i, rollout in enumerate(payload["rollouts"]):
-        rollout |= _credited_payload(credit, i, matches[i] if matches else (), explained)
-        rollout["remark"] = surprises.remarks[i]
         ends = [last for _, last in credit.scored.scored[i].spans] if len(credit.of(i)) else []
-        rollout["under"] = {name: _shortest(one.of(i)[ends]) for name, one in under.items()}
+        rollout |= {
+            **_credited_payload(credit, i, matches[i] if matches else (), explained),
+            "remark": surprises.remarks[i],
+            "under": {name: _shortest(one.of(i)[ends]) for name, one in under.items()},
+            "loss": loss.of_rollout(credit, i),
+            "normalisers": {name: values[i] for name, values in normalisers.items()},
+        }
         if credit.values:
             rollout["values"] = {name: _shortest(values[i]) for name, values in credit.values.items()}
-        rollout["loss"] = loss.of_rollout(credit, i)
-        rollout["normalisers"] = {loss: values[i] for loss, values in normalisers.items()}
     flipped, tokens = None, sum(credit.in_loss.lengths)
     if (logged := logged_credit(credit)) is not None:
         between = compare_credits(credit, logged)
@@ -281,8 +283,8 @@ def even_shares(credit: Credit, losses: Sequence[str] = DRAWN_LOSSES) -> dict[st
     return {loss: [round(c * tokens, 6) for c in group_normalisers(credit, loss)] for loss in losses}
 
 
-def group_payload(group: Group) -> GroupPayload:
-    """A group that nothing has scored: its texts, drawn without colour."""
+def group_payload(group: Group) -> Payload:
+    """Return a group that nothing has scored: its texts, drawn without colour."""
     return {
         "prompt": prompt_text(group.prompt),
         "policy": group.policy,
@@ -290,65 +292,56 @@ def group_payload(group: Group) -> GroupPayload:
     }
 
 
-def _rollout_payload(group: Group, i: int) -> RolloutPayload:
+def _rollout_payload(group: Group, i: int) -> Payload:
     rollout = group.rollouts[i]
-    payload: RolloutPayload = {
+    sampled, reference = rounded(rollout.logprobs), rounded(rollout.ref_logprobs) or None
+    raw = rounded(group.raw_logprobs(i)) or None
+    there: Payload = {
+        "stop": rollout.stop,
+        "copyOf": group.copy_of[i],
+        "turns": turns_payload(rollout) or None,
+        "reference": reference,
+        "raw": raw if reference or raw != sampled else None,
+    }
+    return {
         "ids": list(rollout.token_ids),
         "texts": list(rollout.texts),
         "finished": rollout.finished,
-        "logprobs": rounded(rollout.logprobs),
+        "logprobs": sampled,
         "entropies": rounded(rollout.entropies),
+        **{name: value for name, value in there.items() if value is not None},
     }
-    if rollout.stop is not None:
-        payload["stop"] = rollout.stop
-    if (first := group.copy_of[i]) is not None:
-        payload["copyOf"] = first
-    if turns := turns_payload(rollout):
-        payload["turns"] = turns
-    reference, raw = rounded(rollout.ref_logprobs), rounded(group.raw_logprobs(i))
-    if reference:
-        payload["reference"] = reference
-    if raw and (reference or raw != payload["logprobs"]):
-        payload["raw"] = raw
-    return payload
 
 
-def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -> CreditedPayload:
+def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -> Payload:
     scored = credit.scored.scored[i]
     offset = utf16_offsets(credit.scored.group.rollouts[i].text)
-    payload: CreditedPayload = {
+    steps: list[Payload] = [
+        {
+            "start": offset(row["start"]),
+            "end": offset(row["end"]),
+            "first": row["first_token"],
+            "last": row["last_token"],
+            "reward": row["reward"],
+            "normalised": row["normalised"],
+            "scores": row["scores"],
+            "label": credit.scored.labels[i][k] if credit.scored.labels else None,
+            **({} if culprit is None else {"culprit": culprit}),
+            **({"logged": logged} if (logged := scored.logged_of(k)) else {}),
+        }
+        for k, (row, culprit) in enumerate(zip(credit.rows(i), _culprits(credit, i), strict=True))
+    ]
+    there = {"unsplit": scored.unsplit, "logged": scored.logged_of(None), "extracted": scored.extracted_said}
+    payload: Payload = {
         "advantages": _shortest(credit.of(i)),
         "matched": scored.matched,
-        "steps": [
-            {
-                "start": offset(row["start"]),
-                "end": offset(row["end"]),
-                "first": row["first_token"],
-                "last": row["last_token"],
-                "reward": row["reward"],
-                "normalised": row["normalised"],
-                "scores": row["scores"],
-                "label": credit.scored.labels[i][k] if credit.scored.labels else None,
-            }
-            for k, row in enumerate(credit.rows(i))
-        ],
+        "steps": steps,
         "outcome": scored.outcome,
         "outcomes": dict(scored.outcome_scores),
         "matches": [[offset(start), offset(end)] for start, end in matches],
         "counted": credit.is_counted[i],
+        **{name: value for name, value in there.items() if value},
     }
-    if scored.unsplit:
-        payload["unsplit"] = True
-    for step, culprit in zip(payload["steps"], _culprits(credit, i), strict=True):
-        if culprit is not None:
-            step["culprit"] = culprit
-    for k, step in enumerate(payload["steps"]):
-        if logged := scored.logged_of(k):
-            step["logged"] = logged
-    if logged := scored.logged_of(None):
-        payload["logged"] = logged
-    if said := scored.extracted_said:
-        payload["extracted"] = said
     if explained:
         payload["terms"], payload["why"] = _explanations(credit, i, scored)
     return payload
