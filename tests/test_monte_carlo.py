@@ -116,7 +116,9 @@ def test_values_on_a_policy_whose_continuations_are_known(letter_policy):
 
 
 def test_a_prefix_is_the_prompt_and_the_sampled_ids_and_is_computed_once(letter_policy):
-    step_values(letter_policy, letters("a;b;R.", "a;W.", "a;b;W."), PATTERN, right, k=4)
+    for _ in range(2):  # the first time shows what kind of state the model keeps
+        letter_policy.model.prefilled.clear()
+        step_values(letter_policy, letters("a;b;R.", "a;W.", "a;b;W."), PATTERN, right, k=4)
     assert sorted(letter_policy.tokenizer.decode(ids) for ids in letter_policy.model.prefilled) == ["?a;", "?a;b;"]
 
 

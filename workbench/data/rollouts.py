@@ -432,9 +432,8 @@ class Builder:
             texts += tokens.texts
             mask += [int(role == ASSISTANT)] * len(tokens.ids)
             turns.append(Turn(role, start, len(ids)))
-        self._counts["inexact"] += not exact
         finished = pieces[-1][0] == ASSISTANT and record.finished is not False
-        self._counts["unknown end"] += finished and record.finished is None
+        self._counts.update({"inexact": not exact, "unknown end": finished and record.finished is None})
         if finished and not (ids and ids[-1] in self._tokeniser.end_ids):
             (token, shown), last = self._tokeniser.end, turns[-1]
             ids, texts, mask = [*ids, token], [*texts, shown], [*mask, 1]
@@ -479,9 +478,9 @@ class Builder:
         if written and not has_end:  # another tokenizer's
             tokens = self._tokeniser.tokens(text[: written.start()])
             count = len(tokens.ids)
-        self._counts["written end"] += has_end or bool(written)
-        self._counts["inexact"] += not tokens.exact
-        self._counts["unknown end"] += record.finished is None and not has_end and not written
+        has_written = has_end or bool(written)
+        unknown = record.finished is None and not has_written
+        self._counts.update({"written end": has_written, "inexact": not tokens.exact, "unknown end": unknown})
         finished = record.finished is not False or bool(written)
         end = [self._tokeniser.end] if not has_end and (finished or not count) else []
         return Rollout(
@@ -498,6 +497,5 @@ class Builder:
         count = next((i + 1 for i in range(first, last) if ids[i] in ends), len(ids))
         while count > 1 and (ids[count - 1] == pad or (count > last + 1 and ids[count - 1] in ends)):
             count -= 1
-        self._counts["after end"] += count < len(ids)
-        self._counts["token"] += len(ids) - count
+        self._counts.update({"after end": count < len(ids), "token": len(ids) - count})
         return count

@@ -132,13 +132,9 @@ def decoders(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: int)
     """Decoders of all rows by the model's own forward: one for all, or, where its state asks for it, one a length."""
     rows = list(range(len(prompt_ids)))
     if model not in _kinds:
-        _kinds[model], decoder = _tried_out(model, prompt_ids, rows, pad_token_id)
-    elif _kinds[model] == "padded":
-        decoder = CachedDecoder(model, prompt_ids, rows, pad_token_id, masked=True)
-    else:
-        decoder = None
-    if decoder is not None:
-        yield decoder
+        _kinds[model] = _find_kind(model, prompt_ids, rows, pad_token_id)
+    if _kinds[model] == "padded":
+        yield CachedDecoder(model, prompt_ids, rows, pad_token_id, masked=True)
         return
     kind = CachedDecoder if _kinds[model] == "by length" else Decoder
     for length in sorted(set(map(len, prompt_ids))):
@@ -146,18 +142,14 @@ def decoders(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: int)
         yield kind(model, prompt_ids, rows)
 
 
-def _tried_out(
-    model: Any, prompt_ids: Sequence[Sequence[int]], rows: Sequence[int], pad_token_id: int
-) -> tuple[Kind, Decoder | None]:
-    """Return a model's kind, with the decoder that showed it where that is of use."""
+def _find_kind(model: Any, prompt_ids: Sequence[Sequence[int]], rows: Sequence[int], pad_token_id: int) -> Kind:
     try:
-        decoder = CachedDecoder(model, prompt_ids, rows, pad_token_id, masked=True)
+        cache = CachedDecoder(model, prompt_ids, rows, pad_token_id, masked=True).cache
     except FAILURES:
-        return "whole", None
-    cache = decoder.cache
+        return "whole"
     if type(cache) is cache_utils.DynamicCache and all(type(layer) in KEYS_AND_VALUES for layer in cache.layers):
-        return "padded", decoder
-    return _kind_of_state(model), None
+        return "padded"
+    return _kind_of_state(model)
 
 
 def _kind_of_state(model: Any) -> Kind:

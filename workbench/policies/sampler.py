@@ -391,15 +391,13 @@ def logits_processors(sampling: SamplingConfig) -> Callable[[torch.Tensor], Logi
 
     The repetition penalty leaves out the left padding of each row, (R,), hence one list a set of rows.
     """
-    warpers: list[Any] = []
-    if sampling.temperature != 1.0:
-        warpers.append(TemperatureLogitsWarper(sampling.temperature))
-    if sampling.top_k:
-        warpers.append(TopKLogitsWarper(sampling.top_k))
-    if sampling.top_p < 1.0:
-        warpers.append(TopPLogitsWarper(sampling.top_p))
-    if sampling.min_p is not None:
-        warpers.append(MinPLogitsWarper(sampling.min_p))
+    known: tuple[tuple[bool, type[Any], Any], ...] = (
+        (sampling.temperature != 1.0, TemperatureLogitsWarper, sampling.temperature),
+        (sampling.top_k > 0, TopKLogitsWarper, sampling.top_k),
+        (sampling.top_p < 1.0, TopPLogitsWarper, sampling.top_p),
+        (sampling.min_p is not None, MinPLogitsWarper, sampling.min_p),
+    )
+    warpers = [kind(value) for is_asked, kind, value in known if is_asked]
 
     def process(padding: torch.Tensor) -> LogitsProcessorList:
         if sampling.repetition_penalty == 1.0:

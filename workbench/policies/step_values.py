@@ -193,10 +193,14 @@ def labelled_rows(
     for group, values in valued:
         rows = label_rows(group, values, form, estimation=estimation)
         made.rows += rows
-        made.counts["groups"] += 1
-        made.counts["completions"] += len(group)
-        made.counts["continuations"] += values.continuations
-        made.counts["completions with an unscored step"] += len(group) - len(rows)
+        made.counts.update(
+            {
+                "groups": 1,
+                "completions": len(group),
+                "continuations": values.continuations,
+                "completions with an unscored step": len(group) - len(rows),
+            }
+        )
         if most is not None and made.counts["completions"] + made.counts["continuations"] >= most:
             break
     made.counts["labelled completions"] = len(made.rows)
