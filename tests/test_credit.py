@@ -290,15 +290,6 @@ def test_oar_weighs_tokens_by_importance():
     assert advantages[1, :2] == pytest.approx(-z, rel=1e-6)
 
 
-def test_preamble_belongs_to_no_step_but_gets_the_suffix_sum():
-    starts, ends = [[2, 4], [0]], [[3, 5], [5]]
-    process = assign_credit([[1, 0], [1]], ends, [6, 6], "process", step_starts=starts)
-    own = assign_credit([[1, 0], [1]], ends, [6, 6], "step", step_starts=starts)
-    assert process[0, 0] == process[0, 3]
-    assert own[0, :2].tolist() == [0.0, 0.0]
-    assert own[0, 2] > 0
-
-
 def test_tokens_that_were_not_sampled_get_zero():
     """A tool wrote tokens 5 to 7 of the first completion; steps ahead of it still count for the tokens before it."""
     masks = [[1] * 5 + [0] * 3 + [1] * 2, None, None]
@@ -340,13 +331,6 @@ def test_invariant_a_group_with_no_spread_gets_zero(scheme, rewards):
     assert not advantages.any()
     credit = credit_group(scored(rewards, [[1, 3], [1, 3]], [4, 4], outcomes), scheme)
     assert not credit.spread
-
-
-def test_a_completion_without_a_scored_step_gets_zero_and_stays_out_of_the_pool():
-    advantages = assign_credit([[1, 0], [None], [0, 0]], [[1, 3], [3], [1, 3]], [4, 4, 4], "process")
-    assert not advantages[1].any()
-    kept = assign_credit([[1, 0], [0, 0]], [[1, 3], [1, 3]], [4, 4], "process")
-    assert advantages[[0, 2]].tolist() == kept.tolist()
 
 
 def test_invariant_padding_is_zero():
@@ -496,7 +480,7 @@ def drawn_options(data, scheme, *more):
     return {name: data.draw(OPTIONS[name], name) for name in (*own, "outcome_weight", *more)}
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     groups(),
     st.sampled_from(list(SCHEMES)),
@@ -545,7 +529,7 @@ def scored(rewards, ends, lengths, outcomes=None, starts=None, masks=None):
     return make_scored(rollouts, spans, {"mine": rewards}, None if outcomes is None else {"whole": outcomes})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     groups(),
     st.sampled_from(list(SCHEMES)),
@@ -568,20 +552,16 @@ def test_an_explanation_adds_up_to_the_advantage_exactly(group, scheme, how, dat
                     assert term.normalised == pytest.approx((term.raw - term.mean) / divisor)
 
 
-def test_credit_group_and_assign_credit_give_the_same_tensor():
+def test_an_explanation_names_the_steps_and_what_they_were_given():
     credit = credit_group(scored(REWARDS, ENDS, LENGTHS), "process")
     assert credit.advantages.tobytes() == assign_credit(REWARDS, ENDS, LENGTHS, "process").tobytes()
-    assert credit.mean == pytest.approx(4 / 9)
-    assert credit.std == pytest.approx(0.527046, abs=1e-6)
-
-
-def test_an_explanation_names_the_steps_and_what_they_were_given():
-    explanation = credit_group(scored(REWARDS, ENDS, LENGTHS), "process").explain(0, 4)
+    assert (credit.mean, credit.std) == pytest.approx((4 / 9, 0.527046), abs=1e-6)
+    explanation = credit.explain(0, 4)
     assert [(term.step, term.reward) for term in explanation.terms] == [(1, 1), (2, 0)]
     assert explanation.terms[0].scores == {"mine": 1}
     assert [term.value for term in explanation.terms] == pytest.approx([1.0539, -0.8431], abs=1e-4)
     with pytest.raises(IndexError, match="tokens 0 to 9, not 10"):
-        credit_group(scored(REWARDS, ENDS, LENGTHS), "process").explain(0, 10)
+        credit.explain(0, 10)
 
 
 def test_batch_normalisation_takes_its_std_from_all_groups():

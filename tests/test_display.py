@@ -108,8 +108,6 @@ def test_a_registered_shell_shows_it_richly_and_as_text(name, shell):
 def test_every_view_is_of_a_class_that_there_is_and_has_a_description():
     from importlib import import_module
 
-    from workbench.views import describe
-
     for (module, name), view in views.VIEWS.items():
         assert getattr(import_module(module), name).__name__ == name
         assert callable(getattr(describe, view))
@@ -140,8 +138,6 @@ def test_what_rewards_are_compared_with_has_its_own_name():
         make_credit([make_rollout(["a"]), make_rollout(["b"])], [[0], [0]], [[1.0], [0.0]], [1, 0]).scored, "prpo"
     )
     assert [(term.centre, term.mean) for term in credit.explain(0, 0).terms] == [("fixed mean", 0.5), ("mean", 0.5)]
-    assert "fixed mean or mean" in repr(describe.explanation(credit.explain(0, 0)))
-    assert "fixed mean 0.5" in repr(describe.credit(credit))
 
 
 def test_a_credits_rows_and_json_are_the_same_numbers():
