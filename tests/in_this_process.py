@@ -54,6 +54,18 @@ def train(run: RunDir, resume: str | None = None) -> Any:
     return trainer
 
 
+def keep_inputs(trainer: Any) -> list[dict[str, Any]]:
+    """What the trainer's loss is given from now on, each with the ``step`` that was done before."""
+    seen, original = list[dict[str, Any]](), trainer._compute_loss
+
+    def kept(model: Any, inputs: dict[str, Any]) -> Any:
+        seen.append({**inputs, "step": trainer.state.global_step})
+        return original(model, inputs)
+
+    trainer._compute_loss = kept
+    return seen
+
+
 def numbers(run: RunDir) -> list[dict[str, Any]]:
     """A run's rows without its clock."""
     timed = ("time", "seconds", "peak_memory_mb")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.credits import make_credit, make_rollout
+from tests.in_this_process import keep_inputs
 from workbench.credit import (
     NORMALISATIONS,
     SCHEMES,
@@ -138,15 +139,9 @@ def run_config(**method: Any) -> RunConfig:
 def test_invariant_parity_with_duplicates(tmp_path: Path) -> None:
     """The loss gets the preview's advantages bit for bit; copies are 0, masked, and not among the counted tokens."""
     credits: list[Credit] = []
-    seen: list[dict[str, Any]] = []
     trainer = build(run_config(beta=0.04), tmp_path, Listeners(on_rollouts=lambda _, of_step: credits.extend(of_step)))
     original = trainer._compute_loss
-
-    def kept(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        seen.append(inputs)
-        return original(model, inputs)
-
-    trainer._compute_loss = kept  # type: ignore[method-assign]
+    seen = keep_inputs(trainer)
     trainer.train()
     counted = [is_counted for credit in credits for is_counted in credit.is_counted]
     assert 0 < sum(counted) < len(counted)

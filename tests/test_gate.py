@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import workbench as wb
 from tests.credits import make_rollout, make_scored
+from tests.in_this_process import keep_inputs
 from workbench.checks import alarms, preflight_of
 from workbench.checks.metrics import group_metrics
 from workbench.config import CreditConfig
@@ -171,15 +171,8 @@ def run_config(**method: Any) -> RunConfig:
 def test_invariant_parity_of_gated_groups(tmp_path: Path) -> None:
     """The loss gets the preview's advantages bit for bit, 0 of gated groups, and divides by the tokens of all."""
     credits: list[Credit] = []
-    seen: list[dict[str, Any]] = []
     trainer = build(run_config(), tmp_path, Listeners(on_rollouts=lambda _, of_step: credits.extend(of_step)))
-    original = trainer._compute_loss
-
-    def kept(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        seen.append(inputs)
-        return original(model, inputs)
-
-    trainer._compute_loss = kept  # type: ignore[method-assign]
+    seen = keep_inputs(trainer)
     trainer.train()
     gated = [bool(credit.gate_reason) for credit in credits]
     assert 0 < sum(gated) < len(gated)

@@ -1,6 +1,7 @@
 """What a run stores of every optimiser step adds up to the loss that TRL logged of it."""
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from tests.stored_runs import config_of
 from workbench.credit import pass_losses
 from workbench.errors import CreditError, RunError
 from workbench.rundir import RunDir
+from workbench.rundir.rollouts import Rollouts
 from workbench.runs import Run
-from workbench.schema import LossPass, LossSettings, RolloutPass
-from workbench.training.methods import METHODS, RunConfig
+from workbench.schema import Credit, LossPass, LossSettings, RolloutPass
+from workbench.training.methods import METHODS, RunConfig, grpo
 from workbench.training.methods.base import Listeners
+from workbench.views.heatmap import credit_payload
 
 FLOAT32 = 1e-6
 """Of the sum of the contributions' sizes: what a sum of float32 numbers is good for, whichever way they cancel."""
@@ -45,7 +48,6 @@ ADAPTIVE = {"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_coef_de
         ({"num_iterations": 2, "loss_type": "bnpo", "trl": {"delta": 1.3}}, {"micro_batch_size": 4}),
         ({"loss_type": "grpo", "mask_truncated_completions": True, "credit": {"drop_duplicates": True}}, {}),
         ({"loss_type": "dr_grpo", "trl": {"top_entropy_quantile": 0.5}, "rollouts_every": 2}, {"micro_batch_size": 2}),
-        ({"trl": {"entropy_coef": 0.05, "top_entropy_quantile": 0.5}}, {"micro_batch_size": 2}),
         ({"loss_type": "grpo", "trl": ADAPTIVE}, {"micro_batch_size": 4}),
     ],
     ids=[
@@ -53,7 +55,6 @@ ADAPTIVE = {"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_coef_de
         "bnpo, two passes, micro-batches",
         "grpo, masked",
         "dr_grpo, by entropy",
-        "entropy bonus",
         "adaptive entropy bonus",
     ],
 )
@@ -113,3 +114,57 @@ def test_a_pass_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 def test_a_pass_of_other_rollouts_is_refused() -> None:
     with pytest.raises(CreditError, match="has 2 rollouts and 0 are here; give the groups stored for step 3"):
         pass_losses([], a_pass())
+
+
+# -- tokens that another engine sampled, as vLLM does: its log-probabilities beside the trainer's ---------------------
+
+OFF = 0.25
+"""What the engine's log-probability of every token differs by."""
+
+
+@pytest.mark.training
+def test_log_probs_of_another_engine_are_kept_beside_the_trainers(tmp_path: Path) -> None:
+    """A fake in the engine's place, which gives ids and log-probs; the first of each row it does not know."""
+    config = RunConfig.parse(
+        {
+            "method": {
+                "prompts_per_step": 1,
+                "num_iterations": 2,  # for which TRL computes the old policy's log-probabilities, as it does for vLLM
+                "sampling": {"num_generations": 4, "max_completion_length": 16},
+            },
+            "run": {"steps": 1, "eval_steps": 0, "watch_prompts": 0, "save_steps": 0, "device": "cpu"},
+        }
+    )
+    told: list[Credit] = []
+    trainer: Any = grpo.build(config, tmp_path, Listeners(on_rollouts=lambda step, credits: told.extend(credits)))
+    sampled = trainer._generate_single_turn
+
+    def engine(*arguments: Any) -> Any:
+        ids, logprobs = sampled(*arguments)
+        trainer.sampled = None
+        return ids, [[math.nan, *(value - OFF for value in row[1:])] for row in logprobs]
+
+    trainer._generate_single_turn = engine
+    trainer.train()
+    (credit,) = told
+    for rollout in credit.scored.group.rollouts:
+        assert rollout.logprobs is not None
+        assert rollout.raw_logprobs is not None
+        off = [ours - theirs for ours, theirs in zip(rollout.raw_logprobs, rollout.logprobs, strict=True)]
+        assert off == pytest.approx([0.0, *[OFF] * (len(rollout) - 1)], abs=1e-4)
+    stored = Rollouts(tmp_path / "stored", "a")
+    stored.write(1, told)
+    (again,) = stored.read(1)
+    assert again.scored.group.rollouts == credit.scored.group.rollouts
+    drawn = credit_payload(again)["rollouts"][0]
+    assert drawn["raw"][1] - drawn["logprobs"][1] == pytest.approx(OFF, abs=1e-4)
+
+
+def test_log_probs_that_are_the_samplers_own_are_drawn_once() -> None:
+    from workbench.credit import credit_group
+    from workbench.rewards import score_group
+    from workbench.steps import StepPattern
+    from workbench.ui.handlers.example import first_group
+
+    credit = credit_group(score_group(first_group(), StepPattern(), ["step_correctness"]))
+    assert "raw" not in credit_payload(credit)["rollouts"][0]

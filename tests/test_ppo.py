@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 import workbench as wb
+from tests.in_this_process import keep_inputs
 from tests.stored_runs import config_of
 from workbench.credit import gae
 from workbench.errors import RunError
@@ -174,20 +175,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, dict[tupl
     recorder = Recorder(run, config_of(run), writes=True)
     listeners = Listeners(on_rollouts=recorder.on_rollouts, on_watched=recorder.on_watched, callbacks=[recorder])
     trainer = build_trainer(config_of(run), run.checkpoints, listeners)
+    seen = keep_inputs(trainer)
+    trainer.train()
     used: dict[tuple[int, ...], dict[str, bytes]] = {}
-    original = trainer._compute_loss
-
-    def watched(model: Any, inputs: dict[str, Any]) -> Any:
+    names = {"advantages": "advantage", "old_values": "value", "returns": "return"}
+    for inputs in seen:
         for i, (ids, mask) in enumerate(zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)):
             n = int(mask.sum())
-            names = {"advantages": "advantage", "old_values": "value", "returns": "return"}
             rows = {name: inputs[key][i, :n].numpy().tobytes() for key, name in names.items()}
-            generation = trainer.state.global_step // 2 * 2 + 1
+            generation = inputs["step"] // 2 * 2 + 1
             assert used.setdefault((generation, *ids[:n].tolist()), rows) == rows  # the same in each pass
-        return original(model, inputs)
-
-    trainer._compute_loss = watched
-    trainer.train()
     trainer.save_final(run.path / "final")
     run.close()
     return run, used

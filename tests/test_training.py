@@ -11,6 +11,7 @@ from trl import GRPOTrainer
 
 from tests import train_on_ranks
 from tests.configs import short_run as config
+from tests.in_this_process import keep_inputs
 from tests.ranks import on_ranks
 from tests.stored_runs import config_of
 from tests.train_on_ranks import SAMPLED, STORED
@@ -27,26 +28,17 @@ from workbench.training.trainer import ProcessGRPOTrainer
 pytestmark = pytest.mark.training
 
 
-class Watch:
-    """Stands between the trainer and TRL's loss, and keeps every ``inputs["advantages"]`` by the ids it was for."""
-
-    def __init__(self, trainer: ProcessGRPOTrainer) -> None:
-        self.rows: dict[tuple[int, ...], bytes] = {}
-        self.losses = 0
-        original = trainer._compute_loss
-
-        def watched(model, inputs):
-            self.losses += 1
-            for ids, mask, row in zip(
-                inputs["completion_ids"], inputs["completion_mask"], inputs["advantages"], strict=True
-            ):
-                assert row.dtype == torch.float32
-                assert not row[mask == 0].any()  # padding has advantage 0
-                length = int(mask.sum())
-                self.rows[(trainer.state.global_step, *ids[:length].tolist())] = row[:length].numpy().tobytes()
-            return original(model, inputs)
-
-        trainer._compute_loss = watched
+def rows_of(seen: list[dict]) -> dict[tuple[int, ...], bytes]:
+    """Every row's advantages in the loss, by the step done before and the ids it was for; padding has advantage 0."""
+    rows = {}
+    for inputs in seen:
+        columns = (inputs[name] for name in ("completion_ids", "completion_mask", "advantages"))
+        for ids, mask, row in zip(*columns, strict=True):
+            assert row.dtype == torch.float32
+            assert not row[mask == 0].any()
+            length = int(mask.sum())
+            rows[(inputs["step"], *ids[:length].tolist())] = row[:length].numpy().tobytes()
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -66,9 +58,10 @@ def test_invariant_parity(tmp_path, credit):
 
     run = RunDir.create(tmp_path, config(run={"micro_batch_size": 4}, method={"credit": credit}))
     trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
-    watch = Watch(trainer)
+    inputs = keep_inputs(trainer)
     trainer.train()
-    assert watch.losses == 4  # two optimiser steps of two micro-batches
+    assert len(inputs) == 4  # two optimiser steps of two micro-batches
+    rows = rows_of(inputs)
     seen = 0
     for step in (1, 2):
         for credit in run.rollouts.read(step):
@@ -78,7 +71,7 @@ def test_invariant_parity(tmp_path, credit):
                 again = credit_group(credit.scored, "process", oar=True, outcome_weight=0.5)
                 assert again.advantages.tobytes() == credit.advantages.tobytes()
             for i, rollout in enumerate(credit.scored.group.rollouts):
-                used = watch.rows[(step - 1, *rollout.token_ids)]
+                used = rows[(step - 1, *rollout.token_ids)]
                 assert credit.of(i).tobytes() == used
                 assert np.array(drawn["rollouts"][i]["advantages"], dtype=np.float32).tobytes() == used
                 for t in range(len(rollout)):  # a stored credit explains itself, whatever its batch was
@@ -192,7 +185,7 @@ def test_kl_estimators_by_hand():
 def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
     curves = []
     for folder in ("one", "two"):
-        trainer = build_trainer(config(run={"eval_steps": 1, "eval_prompts": 10}), tmp_path / folder)
+        trainer = build_trainer(config(run={"eval_steps": 1, "eval_prompts": 4}), tmp_path / folder)
         trainer.train()
         timed = ("time", "runtime", "per_second")
         curves.append(
@@ -319,13 +312,14 @@ def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
     monkeypatch.setattr(ProcessGRPOTrainer, "_generate_single_turn", by_trl)
     run = RunDir.create(tmp_path, config(run={"steps": 1, "eval_steps": 0}))
     trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
-    watch = Watch(trainer)
+    inputs = keep_inputs(trainer)
     trainer.train()
+    rows = rows_of(inputs)
     for credit in run.rollouts.read(1):
         for i, rollout in enumerate(credit.scored.group.rollouts):
             assert rollout.logprobs is None  # transformers' generate gives none
             assert rollout.finished
-            assert credit.of(i).tobytes() == watch.rows[(0, *rollout.token_ids)]
+            assert credit.of(i).tobytes() == rows[(0, *rollout.token_ids)]
 
 
 def test_columns_reach_the_rewards_whatever_they_are_called_and_whoever_lacks_them(tmp_path):

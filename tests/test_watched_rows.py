@@ -1,4 +1,4 @@
-"""Watched rows: their numbers against plain forward passes, and no trace of them in a run's own."""
+"""Watched rows and prompts: their numbers against plain forward passes, and no trace of them in a run's own."""
 
 import dataclasses
 import json
@@ -9,11 +9,14 @@ import pytest
 import torch
 
 from tests import reward_models
+from tests.credits import worked_credit
 from tests.forward import picked_logprobs
+from tests.resumes import difference
 from tests.stored_runs import config_of, store
 from tests.test_pairs import SUMS, configuration, numbers, written
 from tests.watched import before_and_now
-from workbench.errors import RunError
+from workbench.data import load_task
+from workbench.errors import RewardError, RunError
 from workbench.process.train import Recorder
 from workbench.rundir import RunDir
 from workbench.runs import Run
@@ -190,6 +193,39 @@ def test_watching_leaves_a_run_with_dropout_as_it_is(tmp_path: Path, demonstrati
     assert numbers(watched.dir) == numbers(alone.dir)
 
 
+@pytest.mark.training
+def test_watched_prompts_are_stored_apart_and_leave_the_run_as_it_is(tmp_path: Path) -> None:
+    run = {"steps": 3, "eval_steps": 0, "save_steps": 0, "device": "cpu", "watch_every": 2}
+    method = {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 112}}
+    watched, alone = (
+        trained(tmp_path, RunConfig.parse({"run": {**run, "watch_prompts": prompts}, "method": method}))[0]
+        for prompts in (2, 0)
+    )
+    assert alone.rollout_steps(watched=True) == []
+    assert watched.rollout_steps(watched=True) == [0, 2, 3]  # before the first step, every second one, and at the end
+    assert watched.rollout_steps() == [1, 2, 3]
+    assert difference(watched, alone) == 0
+    looks = [watched.rollouts(step, watched=True) for step in (0, 2, 3)]
+    held_out = load_task("chain-arithmetic").held_out
+    for look in looks:
+        assert [credit.scored.group.prompt for credit in look] == [held_out[0].prompt, held_out[1].prompt]
+        assert [len(credit.scored.group) for credit in look] == [4, 4]
+    first, last = ([r.token_ids for c in look for r in c.scored.group.rollouts] for look in (looks[0], looks[2]))
+    assert first != last, "three steps at this rate change what is sampled"
+
+
+@pytest.mark.training
+def test_an_error_of_a_reward_on_watched_prompts_does_not_end_the_run(tmp_path: Path, capsys: Any) -> None:
+    run = {"steps": 1, "eval_steps": 0, "save_steps": 0, "device": "cpu", "watch_prompts": 1}
+    config = RunConfig.parse({"run": run, "method": {"prompts_per_step": 2, "sampling": {"num_generations": 2}}})
+
+    def broken(step: int, credits: Any) -> None:
+        raise RewardError("no")
+
+    METHODS["grpo"].build(config, tmp_path, Listeners(on_watched=broken)).train()
+    assert "the watched prompts of step 0 are not stored: no" in capsys.readouterr().out
+
+
 # -- what is stored and shown ----------------------------------------------------------------------------------------
 
 
@@ -227,3 +263,15 @@ def test_the_page_is_given_rows_where_a_method_samples_none(stored: Run) -> None
     assert run_follow.why(workspace, stored.name, 30, 0, 0, 0, watched=True) is None
     missing: Any = run_follow.rollouts(services, stored.name, 7, 0, watched=True)
     assert "has no watched rollouts of step 7" in missing["error"]
+
+
+def test_a_resume_drops_later_looks(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, RunConfig(name="a"))
+    for step in (0, 10, 20):
+        run.rollouts.write(step, [worked_credit()], watched=True)
+    run.rollouts.write(11, [worked_credit()])
+    run.drop_rollouts(after=10)
+    assert run.rollouts.steps(watched=True) == [0, 10]
+    assert run.rollouts.steps() == []
+    assert run.rollouts.written(10, watched=True) > 0
+    assert run.rollouts.written(10) == 0

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from tests.in_this_process import keep_inputs
 from tests.resumes import CLERK
 from workbench.schema import WatchedRow
 from workbench.training.methods import METHODS, RunConfig
@@ -57,39 +58,33 @@ def train(folder: Path, name: str, ranks: int) -> dict[str, Any]:
     and ``redrawn`` prompts. Of one on stored rows: the ``logged`` numbers, and ``watched``: the texts' values by step.
     """
     parts = SAMPLED.get(name) or STORED[name]
-    sampling = {"num_generations": 8, "max_completion_length": 112}
+    sampling = {"num_generations": 8, "max_completion_length": 112 if "distinct" in name else 64}
     method = {"prompts_per_step": 1, "sampling": sampling} if name in SAMPLED else {}
     run = {"steps": 1 if name in SAMPLED else 2, "eval_steps": 0, "save_steps": 0, "ranks": ranks, "device": "cpu"}
     data = {"method": {**method, **parts["method"]}, "run": {**run, **parts.get("run", {})}}
     config = RunConfig.parse(
         {**data, "optimiser": {"warmup_steps": 0}, "environment": parts.get("environment", {"name": None})}
     )
-    groups, rows = list[list[float]](), list[list[Any]]()
+    groups = list[list[float]]()
     watched: dict[int, list[list[float]]] = {}
     gradients = Gradients()
 
     def keep(step: int, credits: list[Any]) -> None:
         groups.extend(row.tolist() for credit in credits for row in credit.advantages)
 
-    def keep_rows(step: int, seen: list[WatchedRow]) -> None:
-        watched[step] = [[*values] for row in seen for text in row.texts for values in text.values.values()]
+    def keep_rows(step: int, looked: list[WatchedRow]) -> None:
+        watched[step] = [[*values] for row in looked for text in row.texts for values in text.values.values()]
 
     listeners = Listeners(on_rollouts=keep, on_rows=keep_rows, callbacks=[gradients])
     trainer: Any = METHODS[config.method.name].build(config, folder, listeners)
-    if name in SAMPLED:
-        original = trainer._compute_loss
-
-        def kept(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-            rows.extend(seen_by_loss(inputs))
-            return original(model, inputs)
-
-        trainer._compute_loss = kept
+    seen = keep_inputs(trainer) if name in SAMPLED else []
     trainer.train()
     history = trainer.state.log_history
     if name in STORED:
         names = ("loss", "grad_norm", "step_accuracy/train", "step_accuracy", "auc")
         return {"logged": {n: [row[n] for row in history if n in row] for n in names}, "watched": watched}
     redrawn = history[0].get("resample/prompts")
+    rows = [row for inputs in seen for row in seen_by_loss(inputs)]
     return {"rows": rows, "groups": groups, "gradients": gradients.found, "redrawn": redrawn}
 
 
