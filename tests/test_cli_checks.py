@@ -24,8 +24,10 @@ def test_probe_prints_its_table_and_its_rows(capsys, tmp_path):
 
 
 def test_preflight_says_what_to_look_at_and_fails_where_nothing_would_be_learnt(capsys, tmp_path):
-    assert main(["preflight", "--group", str(FIRST_GROUP), "--json"]) == 0
+    report = tmp_path / "found.json"
+    assert main(["preflight", "--group", str(FIRST_GROUP), "--json", "--report", str(report)]) == 0
     data = json.loads(capsys.readouterr().out)
+    assert data == json.loads(report.read_text())
     assert data["level"] == "ok"
     assert {"steps per answer", "truncated", "groups without spread"} <= {one["name"] for one in data["findings"]}
     # Whole answers are told apart still; none of them begins with a <think> block.

@@ -1,6 +1,7 @@
 """The reward clinic: hand-made faults are named, right rewards pass, the recipes' known faults are found."""
 
 import re
+import xml.etree.ElementTree as ET
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -169,6 +170,12 @@ def test_a_reward_that_no_row_fits_is_not_called_right() -> None:
     assert check_rewards([elsewhere]).headline == "elsewhere could not be tried here."
 
 
-def test_ci_fails_for_a_faulty_reward_and_passes_for_a_right_one() -> None:
-    assert main(["check-reward", "--clinic", f"{RECIPE}::strict_format_reward_func", "--ci"]) == 1
+def test_ci_fails_with_a_junit_report_and_passes_for_a_right_reward(tmp_path, capsys) -> None:
+    path = tmp_path / "report.xml"
+    faulty = ["check-reward", "--clinic", f"{RECIPE}::strict_format_reward_func", "--ci", "--report", str(path)]
+    assert main(faulty) == 1
+    suites = ET.parse(path).getroot()
+    assert [suite.get("name") for suite in suites] == ["strict_format_reward_func", "together"]
+    assert int(suites[0].get("failures") or 0) == len(suites[0].findall("testcase/failure")) == 4
     assert main(["check-reward", "--clinic", "gsm8k_answer", "--ci"]) == 0
+    assert "gsm8k_answer looks at the answer" in capsys.readouterr().out

@@ -211,6 +211,12 @@ class ClinicReport:
         return worst_level(chain(self.together, *(report.findings for report in self.rewards)))
 
     @property
+    def suites(self) -> dict[str, tuple[Finding, ...]]:
+        """Return the findings by reward, and first of each what was tried."""
+        tried = {r.name: Finding("rows", "ok", f"{r.tried}", "answers were tried") for r in self.rewards}
+        return {r.name: (tried[r.name], *r.findings) for r in self.rewards} | {"together": self.together}
+
+    @property
     def headline(self) -> str:
         """Return what was found, in one sentence."""
         amiss = sum(finding.level != "ok" for finding in self.together)

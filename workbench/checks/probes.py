@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from workbench.checks.edits import EDITS, TURN_EDITS, Edit, Target
+from workbench.checks.findings import Finding
 from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
 from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward, score_completions, score_group
@@ -103,6 +104,18 @@ class ProbeReport:
     @property
     def schemes(self) -> list[str]:
         return list(next(iter(self.results.values()), {}))
+
+    @property
+    def suites(self) -> dict[str, list[Finding]]:
+        """Return the edits that could be made, by scheme."""
+        return {
+            scheme: [
+                Finding(edit, "check" if row[scheme].pays else "ok", signed(most.largest), row[scheme].verdict)
+                for edit, row in self.results.items()
+                if (most := row[scheme].worst) is not None
+            ]
+            for scheme in self.schemes
+        }
 
     def to_json(self) -> dict[str, Any]:
         return {"rows": self.rows(), "rewards": list(self.rewards), "left_out": dict(self.left_out)}

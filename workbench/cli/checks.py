@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic_settings import CliPositionalArg
 
 from workbench import views
+from workbench.checks.findings import write_report
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.data import Format, Limit, Map, SkipBadRows, Tokenizer, columns_of_map
 from workbench.cli.groups import GroupFile, example_of, read_group, sample_configured
@@ -25,11 +26,14 @@ from workbench.steps import PRESETS
 from workbench.training.methods import RunConfig
 from workbench.views.cards import table
 
+ReportFile = Annotated[Path | None, "write the findings to FILE.json, or as JUnit to FILE.xml"]
+
 
 def preflight(
     settings: Settings,
     prompts: Annotated[AtLeastOne, "prompts to sample"] = 8,
     group: Annotated[list[Path], "look at a sampled group instead; repeatable"] = [],  # noqa: B006
+    report: ReportFile = None,
 ) -> Result:
     """Sample a few groups and say what to look at before training on them."""
     from workbench.checks import preflight
@@ -45,6 +49,7 @@ def preflight(
         method.credit,
         mask_truncated=method.mask_truncated_completions,
     )
+    write_report(report, found.to_json(), {"pre-flight": found.findings})
     return Result(found.to_json(), lambda: views.text(found), code=1 if found.level == "stop" else 0)
 
 
@@ -54,6 +59,7 @@ def probe(
     demo: Annotated[bool, "the shipped group, in which splitting one step pays"] = False,
     schemes: Annotated[str, "credit schemes, A,B,…; all if empty"] = "",
     index: Annotated[int, "which example of the task to sample"] = 0,
+    report: ReportFile = None,
 ) -> Result:
     """Say what edits without content would earn under each credit scheme."""
     from workbench.checks import probe, split_step_demo
@@ -66,6 +72,7 @@ def probe(
         probed = of, config.sampled.pattern, config.sampled.rewards
     names = [scheme.strip() for scheme in schemes.split(",") if scheme.strip()]
     found = probe(*probed, schemes=names or None, options=config.grpo.credit.keywords(but=("scheme",)))
+    write_report(report, found.to_json(), found.suites)
     return Result(found.to_json(), lambda: views.text(found))
 
 
@@ -98,6 +105,7 @@ def check_reward(
         bool, "try the named rewards, NAME or FILE.py[::FUNCTION], on answers whose score is known"
     ] = False,
     ci: Annotated[bool, "with --clinic: exit code 1 where something needs a look"] = False,
+    report: ReportFile = None,
 ) -> Result:
     """Hold a reward against labelled data, or try it in the clinic."""
     from workbench.checks.reward_check import check_reward
@@ -109,7 +117,7 @@ def check_reward(
     rewards = [RewardConfig.parse(reward) for reward in read_rewards(settings.options, settings.workspace)]
     if clinic:
         named = [RewardConfig.parse(reward) for word in data for reward in rewards_of_word(word)]
-        return _clinic([*named, *rewards], ci)
+        return _clinic([*named, *rewards], ci, report)
     if len(data) != 1:
         raise ConfigError("give one data file, or --clinic and the rewards to try")
     source = data[0]
@@ -130,13 +138,15 @@ def check_reward(
     on_progress = _progress if sys.stderr.isatty() else None
     checks = [check_reward(groups, reward, **how, on_progress=on_progress) for reward in rewards]
     found = {"data": source, "checks": [check.to_json() for check in checks]}
+    write_report(report, found, {f"{check.reward} against {check.labels}": check.findings for check in checks})
     return Result(found, lambda: "\n\n".join(views.text(check) for check in checks))
 
 
-def _clinic(rewards: Sequence[RewardConfig], ci: bool) -> Result:
+def _clinic(rewards: Sequence[RewardConfig], ci: bool, report: Path | None) -> Result:
     from workbench.checks.clinic import check_rewards
 
     found = check_rewards(rewards, on_progress=say if sys.stderr.isatty() else lambda said: None)
+    write_report(report, found.to_json(), found.suites)
     return Result(found.to_json(), lambda: views.text(found), 1 if ci and found.level != "ok" else 0)
 
 
