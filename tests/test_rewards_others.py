@@ -1,11 +1,12 @@
 """Reward functions of other tools, run as they are: each on one group, with scores worked by hand."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from workbench.cli.rewards import named_rewards
+from workbench.cli.rewards import read_rewards
 from workbench.errors import ConfigError, RewardCodeError, RewardError, RewardValueError
 from workbench.rewards import Reward, RewardConfig, load_reward, score_group
 from workbench.rewards.protocol import Batch
@@ -21,12 +22,25 @@ VERL = """def compute_score(data_source, solution_str, ground_truth, extra_info=
 GSM8K = """def compute_score(solution_str, ground_truth, method="strict", format_score=0.25, score=1.0):
     return score if solution_str.endswith(ground_truth) else format_score
 """
+BATCH = """def compute_score(data_sources, solution_strs, ground_truths, extra_infos):
+    return [float(text.endswith(gold)) for text, gold in zip(solution_strs, ground_truths)]
+"""
 OPENRLHF = """import numpy
 def reward_func(queries, prompts, labels, **kwargs):
     rewards = numpy.array([len(q) - len(p) if q.endswith(a) else -1 for q, p, a in zip(queries, prompts, labels)])
     return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
 """
 OPENRLHF_AWAITED = OPENRLHF.replace("def reward_func", "async def reward_func")
+SWIFT = """class ORM:
+    pass
+
+class Accuracy(ORM):
+    def __init__(self, args=None):
+        self.bonus = 0.5
+
+    def __call__(self, completions, solution, **kwargs):
+        return [self.bonus + (text.endswith(gold)) for text, gold in zip(completions, solution)]
+"""
 VERIFIERS = """def exact(completion, answer):
     return 1.0 if completion[-1]["content"].endswith(answer) else 0.0
 """
@@ -37,8 +51,10 @@ TEXTS = ("It is 72", "It is 71")
 CODES = {  # scores of both completions; the prompt has 6 characters
     "verl": (VERL, [1.0, 0.05 + 2]),
     "gsm8k": (GSM8K, [1.0, 0.25]),
+    "batch": (BATCH, [1.0, 0.0]),
     "openrlhf": (OPENRLHF, [8.0, -1.0]),
     "openrlhf awaited": (OPENRLHF_AWAITED, [8.0, -1.0]),
+    "swift": (SWIFT, [1.5, 0.5]),
     "awaited": (AWAITED, [1.0, 0.0]),
 }
 COLUMNS = {"ground_truth": "72", "solution": "72", "data_source": "gsm8k", "extra_info": {"level": 2}}
@@ -47,7 +63,7 @@ COLUMNS = {"ground_truth": "72", "solution": "72", "data_source": "gsm8k", "extr
 def test_each_scores_a_group_as_it_was_worked_by_hand() -> None:
     group = Group("6 * 12", rollouts_of(*TEXTS), COLUMNS)
     for tool, (code, expected) in CODES.items():
-        (name,) = reward_functions(code)
+        (name,) = [name for name in reward_functions(code) if name != "ORM"]
         assert kind_in(code, name) == "outcome"
         scored = score_group(group, StepPattern(r"\n", kind="ends"), [RewardConfig(name=name, code=code)])
         assert [one.outcome for one in scored.scored] == pytest.approx(expected), tool
@@ -90,7 +106,7 @@ def test_a_function_of_a_file_is_named_alike_everywhere(tmp_path) -> None:
         assert [one.outcome for one in of_python.scored] == [1.0, 0.0]
         method = {"rewards": [{"name": named}], "credit": {"scheme": "outcome"}}
         (of_yaml,) = RunConfig.parse({"method": method}).method.reward_functions
-        (of_shell,) = named_rewards({"reward": [named]}, None)
+        (of_shell,) = read_rewards({"reward": [named]}, None)
         assert of_yaml == RewardConfig.parse(of_shell)
         assert (of_yaml.name, of_yaml.kind, of_yaml.code) == (named.partition("::")[2], "outcome", FILE)
     with pytest.raises(ConfigError, match="gone"):
@@ -126,6 +142,19 @@ def test_messages_and_texts_are_what_a_function_takes() -> None:
         assert load_reward(config).score(chat)[0] == [8.0 if code == OPENRLHF else 1.0]
     exact = load_reward(RewardConfig(name="exact", code=VERIFIERS))
     assert exact.score(Batch(["6 * 12"], list(TEXTS[:1]), {"answer": ["72"]}))[0] == [1.0]
+
+
+def test_a_rubric_is_the_weighted_sum_of_its_functions() -> None:
+    async def short(completion, **kwargs):
+        return None if "?" in completion else len(completion) / 10
+
+    def parsed(completion, answer, parser):
+        return float(parser(completion) == answer)
+
+    rubric = SimpleNamespace(funcs=[short, parsed], weights=[0.5, 2.0], parser=lambda text: text[-2:])
+    reward = load_reward(rubric)
+    scores = reward.score(Batch(["p"] * 3, ["It is 72", "It is 7", "72?"], {"answer": ["72"] * 3}))[0]
+    assert scores == pytest.approx([0.4 + 2, 0.35, None])
 
 
 STEP_SCORES = """def step_scores(prompt, completion):

@@ -31,6 +31,7 @@ from workbench.rewards.protocol import (
     as_reward,
     call_reward,
     is_async,
+    is_reward_class,
     raised,
     read_signature,
 )
@@ -224,8 +225,10 @@ def _choose(module: ModuleType, name: str, what: str = "reward") -> Any:
 
 
 def _is_function(value: Any) -> bool:
-    """Return whether it is a function, or an object that can be called or scores."""
-    return not inspect.isclass(value) and (callable(value) or hasattr(value, "forward"))
+    """Return whether it is a function, an object that can be called or scores, or a class of such (ms-swift's)."""
+    if inspect.isclass(value):
+        return is_reward_class(value)
+    return callable(value) or hasattr(value, "forward") or (hasattr(value, "funcs") and hasattr(value, "weights"))
 
 
 _ANSWERS = {"split": _split, "load": _load, "score": _score, "environment": _play}

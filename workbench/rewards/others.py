@@ -1,11 +1,13 @@
 """Reward functions as other tools have them, called as they are called there; told by the names of their parameters.
 
 - verl: ``compute_score(data_source, solution_str, ground_truth, extra_info)`` of one completion, a number or a mapping
-  with ``score`` (``verl/workers/reward_manager/naive.py``).
+  with ``score``, and the one of a batch, with plural names (``verl/workers/reward_manager/naive.py``, ``batch.py``).
 - OpenRLHF: ``reward_func(queries, prompts, labels)``, a query being prompt and response, which returns an array or a
   mapping with ``rewards`` (``examples/python/reward_func.py``).
 - verifiers: functions of one ``completion`` that name what else they want of ``prompt``, ``answer``, ``state``,
-  ``info`` and ``task`` (``verifiers/rubrics/rubric.py``). One that returns a list scores the completion's steps.
+  ``info`` and ``task``, and a ``Rubric`` of ``funcs`` and ``weights`` (``verifiers/rubrics/rubric.py``). One that
+  returns a list scores the completion's steps.
+- ms-swift: a class whose ``__call__(completions, **columns)`` scores (``swift/plugin/orm.py``).
 
 The right answer is the column of the name that is asked for, or else the one that holds it by its name
 (``with_answers``), for functions of ours and TRL's as well: open-r1's want ``solution``. ``columns_for`` is what all of
@@ -26,13 +28,15 @@ from workbench.schema import RewardKind
 
 ARGUMENTS = ("trainer_state", "log_extra", "log_metric")
 """What TRL's trainer passes by name beside the data's columns."""
-VERL, OPENRLHF, VERIFIERS = "verl's compute_score", "OpenRLHF's reward_func", "a function of a verifiers rubric"
+VERL, VERL_BATCH = "verl's compute_score", "verl's compute_score of a batch"
+OPENRLHF, VERIFIERS = "OpenRLHF's reward_func", "a function of a verifiers rubric"
 _ASKED = {
     VERL: {"solution_str", "ground_truth"},
+    VERL_BATCH: {"solution_strs", "ground_truths"},
     OPENRLHF: {"queries", "prompts"},
     VERIFIERS: {"completion"},
 }
-_ANSWER_OF = {VERL: "ground_truth", OPENRLHF: "labels", VERIFIERS: "answer"}
+_ANSWER_OF = {VERL: "ground_truth", VERL_BATCH: "ground_truth", OPENRLHF: "labels", VERIFIERS: "answer"}
 """What a tool calls the right answer."""
 Role = Literal["prompt", "completion", "answer", "reward"]
 _NAMES: Mapping[Role, tuple[frozenset[str], frozenset[str]]] = {
@@ -147,15 +151,18 @@ def scores_steps(signature: inspect.Signature, code: str) -> bool:
     return (is_list or says_list) and tool_of(signature) in (VERIFIERS, VERL)
 
 
-def called_as_there(function: Callable[..., Any], kind: RewardKind | None = None) -> Any:
-    """Return a function of one of these tools as a reward.
+def called_as_there(
+    function: Callable[..., Any], more: Mapping[str, Any] | None = None, kind: RewardKind | None = None
+) -> Any:
+    """Return a function of one of these tools as a reward; it may name what is in ``more``, a parser say.
 
     It is an outcome reward, or of the ``steps`` form if it takes one completion and ``kind`` is step. Without a
     ``kind`` its code tells.
     """
     signature = inspect.signature(function)
-    tool, takes_all = tool_of(signature), any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    of_steps, code = tool != OPENRLHF and kind == "step", ""
+    tool = tool_of(signature) or VERIFIERS  # whose rubric may hold functions of the answer alone
+    of_one, takes_all = tool in (VERIFIERS, VERL), any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    of_steps, code = of_one and kind == "step", ""
     if kind is None:
         with suppress(OSError, TypeError):  # there is no file to read it in
             code = inspect.getsource(function)
@@ -163,7 +170,7 @@ def called_as_there(function: Callable[..., Any], kind: RewardKind | None = None
 
     def row_of(prompt: Any, completion: Any, columns: dict[str, Any]) -> dict[str, Any]:
         text = text_of(completion[-1:] if isinstance(completion, list) else completion)
-        row = {"data_source": "", "extra_info": columns, "info": {}, "task": "", **columns}
+        row = {"data_source": "", "extra_info": columns, "info": {}, "task": "", **columns, **(more or {})}
         row |= {"solution_str": text, "queries": text_of(prompt) + text, "prompts": text_of(prompt)}
         row |= {"prompt": prompt, "completion": completion}
         row["state"] = {name: row[name] for name in ("prompt", "completion", "answer", "info", "task") if name in row}
@@ -175,16 +182,19 @@ def called_as_there(function: Callable[..., Any], kind: RewardKind | None = None
             row_of(prompt, completion, {name: each[i] for name, each in data.items()})
             for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
         ]
-        if tool == OPENRLHF:
-            rows = [{name: [row.get(name) for row in rows] for name in rows[0]}]
+        if not of_one:
+            ending = "s" if tool == VERL_BATCH else ""
+            rows = [{f"{name}{ending}": [row.get(name) for row in rows] for name in rows[0]}]
         return [
             {name: value for name, value in row.items() if takes_all or name in signature.parameters} for row in rows
         ]
 
     def scores(returned: list[Any]) -> Any:
-        if tool == OPENRLHF:
-            return returned[0]["rewards"] if isinstance(returned[0], Mapping) else returned[0]
-        return returned if of_steps else [_number(value) for value in returned]
+        if of_steps:
+            return returned
+        batch = returned if of_one else returned[0]
+        batch = batch["rewards"] if isinstance(batch, Mapping) and "rewards" in batch else batch
+        return batch if tool == OPENRLHF else [_number(value) for value in batch]
 
     def scored(prompts: Any, completions: Any, **columns: Any) -> Any:
         return scores([function(**given) for given in calls(prompts, completions, columns)])
@@ -197,6 +207,24 @@ def called_as_there(function: Callable[..., Any], kind: RewardKind | None = None
         (lambda prompts, completions, steps, **columns: 0) if of_steps else reward, follow_wrapped=False
     )
     reward.read_as, reward.answers = f"{tool}{', which scores steps' * of_steps}", (_ANSWER_OF[tool],)
+    return reward
+
+
+def rubric_reward(rubric: Any) -> Any:
+    """Return a verifiers rubric as an outcome reward: the weighted sum of its functions, None where one gives None."""
+    more = {"parser": getattr(rubric, "parser", None), **getattr(rubric, "class_objects", {})}
+    parts = [called_as_there(function, more, "outcome") for function in rubric.funcs]
+
+    async def scored(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+        calls = (part(prompts, completions, **columns) for part in parts)
+        gave = [await scores if inspect.isawaitable(scores) else scores for scores in calls]
+        return [
+            None if None in scores else sum(w * score for w, score in zip(rubric.weights, scores, strict=True))
+            for scores in zip(*gave, strict=True)
+        ]
+
+    reward: Any = scored
+    reward.read_as, reward.answers = "a verifiers rubric, the weighted sum of its functions", ("answer",)
     return reward
 
 

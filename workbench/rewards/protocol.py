@@ -48,6 +48,7 @@ from workbench.rewards.others import (
     as_messages,
     as_texts,
     called_as_there,
+    rubric_reward,
     tool_of,
     with_answers,
 )
@@ -223,16 +224,21 @@ def as_reward(function: Any, kind: RewardKind | None = None) -> Any:
 
     ``f(prompt, step_text)`` and ``f(step_text)`` become ``f(prompt, step, **columns)``, and so does the method
     ``forward`` of an object; what another tool calls in its own way becomes ``f(prompts, completions, **columns)``, or
-    ``f(prompts, completions, steps, **columns)`` if it takes one completion and scores its steps. Anything else is
-    returned as it is. A ``kind`` decides where a signature leaves it open.
+    ``f(prompts, completions, steps, **columns)`` if it takes one completion and scores its steps, and a class an object
+    of it. Anything else is returned as it is. A ``kind`` decides where a signature leaves it open.
     """
+    if is_reward_class(function):
+        function = function()
+        function.read_as = "a class whose objects score, as ms-swift's ORM"
+    if hasattr(function, "funcs") and hasattr(function, "weights"):
+        return rubric_reward(function)
     called = getattr(function, "forward", function)
     try:
         signature = inspect.signature(called)
     except (TypeError, ValueError):
         return function
     if called is function and tool_of(signature):
-        return called_as_there(called, kind)
+        return called_as_there(called, kind=kind)
     is_model = called is not function and callable(function)  # whose two arguments may be ids and a mask
     count = step_arguments(signature, kind, by_name=is_model)
     if not count:
@@ -247,6 +253,12 @@ def as_reward(function: Any, kind: RewardKind | None = None) -> Any:
     reward.is_async = is_async(called)
     reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
     return reward
+
+
+def is_reward_class(value: Any) -> bool:
+    """Return whether it is a class whose objects are called with completions."""
+    call = vars(value).get("__call__") if inspect.isclass(value) else None
+    return inspect.isfunction(call) and "completions" in inspect.signature(call).parameters
 
 
 def step_arguments(signature: inspect.Signature, kind: RewardKind | None = None, *, by_name: bool = False) -> int:

@@ -38,12 +38,25 @@ _PARSING = threading.Lock()
 
 
 def functions_in(code: str) -> Functions:
-    """Return the functions at the top level of the code, in order; none where it does not parse."""
+    """Return the functions at the top level of the code, in order; none where it does not parse.
+
+    A class whose objects are called with completions is one, too: its ``__call__`` under the class's name.
+    """
     try:
         body = _parse(code).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    return tuple(node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    found: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(node)
+        for method in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name == "__call__":
+                called = deepcopy(method)
+                called.name, called.args.args = node.name, called.args.args[1:]
+                if "completions" in _signature(called).parameters:
+                    found.append(called)
+    return tuple(found)
 
 
 @lru_cache(maxsize=64)  # the page asks at every key, of every row, though one row changes at most
@@ -108,8 +121,9 @@ def reward_in_file(text: str) -> dict[str, Any]:
 def kind_in(code: str, name: str) -> RewardKind | None:
     """The kind of the function ``name`` (or ``reward``, or the only public one) by its parameters; None for no such."""
     function = choose_function(code, name)
-    if function is None:  # an object, perhaps
-        return "outcome" if re.search(r"def __call__\(self,.*\bcompletions\b", code) else None
+    if function is None:  # of verifiers, or an object of a class of one's own
+        scores = rf"(?m)^{re.escape(name)}\s*=.*Rubric\(|def __call__\(self,.*\bcompletions\b"
+        return "outcome" if re.search(scores, code) else None
     signature = _signature(function)
     return "step" if scores_steps(signature, ast.unparse(function)) else kind_of(form_of(signature))
 
