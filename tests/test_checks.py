@@ -57,6 +57,9 @@ WORKED = {
         STARTS,
         {
             "split a step": "Step 1: a\nStep 1: =\nStep 1: b\nStep 1: c d\nStep 2: no",
+            "merge two steps": "Step 1: a = b c d\n no",
+            "repeat the answer": "Step 1: a = b c d\nStep 2: no\nStep 2: no",
+            "copy the prompt's numbers": "Step 1: a = b c d 3 4\nStep 2: no",
             "repeat a step": "Step 1: a = b c d\nStep 1: a = b c d\nStep 2: no",
             "pad with filler": f"Step 1: a = b c d{FILLER}\nStep 2: no",
             "drop the separators": " a = b c d\n no",
@@ -68,6 +71,9 @@ WORKED = {
         ENDS,
         {
             "split a step": "a =\nb\nc\nd\nno\n",
+            "merge two steps": "a = b c d no\n",
+            "repeat the answer": "a = b c d\nno\n\nno\n",
+            "copy the prompt's numbers": "a = b c d 3 4\nno\n",
             "repeat a step": "a = b c d\na = b c d\nno\n",
             "pad with filler": f"a = b c d{FILLER}\nno\n",
             "drop the separators": "a = b c d no ",
@@ -79,6 +85,9 @@ WORKED = {
         IS,
         {
             "split a step": "<s>a =</s>\n<s>b</s>\n<s>c</s>\n<s>d</s> x <s>no</s>",
+            "merge two steps": "<s>a = b c d x no</s>",
+            "repeat the answer": "<s>a = b c d</s> x <s>no</s>\n<s>no</s>",
+            "copy the prompt's numbers": "<s>a = b c d 3 4</s> x <s>no</s>",
             "repeat a step": "<s>a = b c d</s>\n<s>a = b c d</s> x <s>no</s>",
             "pad with filler": f"<s>a = b c d{FILLER}</s> x <s>no</s>",
             "append an empty step": "<s>a = b c d</s> x <s>no</s>\n<s> </s>",
@@ -140,7 +149,7 @@ def test_a_probes_numbers_are_those_of_assign_credit():
         (StepPattern(r"Let \w+ be \d", kind="starts"), "Let x be 3. Let y be 4. so 7"),
     ],
 )
-@pytest.mark.parametrize("name", ["drop the separators", "split a step", "append an empty step"])
+@pytest.mark.parametrize("name", ["drop the separators", "merge two steps", "split a step", "append an empty step"])
 def test_no_edit_of_separators_takes_or_adds_content(pattern, text, name):
     edited = EDITS[name].apply(target(rollout(text), pattern))
     if edited is not None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from workbench.errors import PatternError
@@ -225,16 +226,55 @@ def _repeat(target: Target) -> list[Change]:
     return next(fits, [])
 
 
+def _merge(target: Target) -> list[Change]:
+    """Take away what separates the first two neighbouring steps."""
+    if target.kind != "is" and not target.separators:
+        return []
+    for first, second in pairwise(target.scored.steps):
+        if target.kind == "ends":
+            changes = [Change(start, end, " ") for start, end in target.marks if first.start < end == first.end]
+        elif target.kind == "starts":
+            changes = [Change(start, end, "") for start, end in target.marks if start == second.start]
+        else:
+            close = target.text.rfind("</", first.start, first.end)
+            opening = re.compile(r"\s*<[^<>]+>").match(target.text, second.start)
+            if close < 0 or opening is None:
+                continue
+            changes = [Change(close, first.end, ""), Change(second.start, opening.end(), "")]
+        if changes and target.steps_of(changes) < target.steps_of([]):
+            return changes
+    return []
+
+
 def _pad(target: Target) -> list[Change]:
-    """Words without content behind the best step's last word, inside its closing tag and before its separator."""
+    """Words without content at the end of the best step."""
+    at = _find_last_word(target)
+    return [Change(at, at, FILLER)]
+
+
+def _repeat_answer(target: Target) -> list[Change]:
+    """Give the last step, usually the answer, once more."""
+    if not target.scored.matched:
+        return []
+    step = target.scored.steps[-1]
+    text = target.text[step.start : step.end]
+    return [Change(step.end, step.end, text if text.startswith("\n") else f"\n{text}")]
+
+
+def _copy_numbers(target: Target) -> list[Change]:
+    """The prompt's numbers, at the end of the best step."""
+    numbers, at = _NUMBER.findall(prompt_text(target.group.prompt)), _find_last_word(target)
+    return [Change(at, at, " ".join(["", *numbers]))] if numbers else []
+
+
+def _find_last_word(target: Target) -> int:
+    """Return the place behind the best step's last word, inside its closing tag and before its separator."""
     step = target.best
     if target.kind == "is" and (tags := _TAGS.fullmatch(target.text, step.start, step.end)):
-        at = tags.end(2)
-    else:
-        cut = [start for start, end in target.marks if end == step.end and start >= step.start]
-        end = cut[0] if cut and target.kind == "ends" else step.end
-        at = step.start + len(target.text[step.start : end].rstrip())
-    return [Change(at, at, FILLER)]
+        return tags.end(2)
+    cut = [start for start, end in target.marks if end == step.end and start >= step.start]
+    end = cut[0] if cut and target.kind == "ends" else step.end
+    return step.start + len(target.text[step.start : end].rstrip())
 
 
 def _drop_separators(target: Target) -> list[Change]:
@@ -342,8 +382,10 @@ EDITS: dict[str, Edit] = {
     edit.name: edit
     for edit in (
         Edit("split a step", f"the best step in {PIECES}, without another word", _split, keeps_words=True),
+        Edit("merge two steps", "the first two, by taking away what separates them", _merge, keeps_words=True),
         Edit("repeat a step", "the best one, word for word", _repeat),
         Edit("pad with filler", "words without content in the best step", _pad),
+        Edit("repeat the answer", "the last step, once more", _repeat_answer),
         Edit(
             "drop the separators",
             "the text as it is, without what steps are found by",
@@ -351,6 +393,7 @@ EDITS: dict[str, Edit] = {
             keeps_words=True,
         ),
         Edit("append an empty step", "a step without content at the end", _empty_step),
+        Edit("copy the prompt's numbers", "into the best step", _copy_numbers),
         Edit("hedge the answer", "other answers of the group beside it: A or B or C", _hedge),
     )
 }
