@@ -50,12 +50,13 @@ def functions_in(code: str) -> Functions:
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.append(node)
-        for method in node.body if isinstance(node, ast.ClassDef) else ():
-            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name == "__call__":
-                called = deepcopy(method)
-                called.name, called.args.args = node.name, called.args.args[1:]
-                if "completions" in _signature(called).parameters:
-                    found.append(called)
+        elif isinstance(node, ast.ClassDef):
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name == "__call__":
+                    called = deepcopy(method)
+                    called.name, called.args.args = node.name, called.args.args[1:]
+                    if "completions" in _signature(called).parameters:
+                        found.append(called)
     return tuple(found)
 
 

@@ -6,6 +6,8 @@ there are its settings from Inspect, its estimate and its code; it trains in a p
 """
 
 import dataclasses
+import json
+import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +43,7 @@ from workbench.ui.handlers.page_state import PageState, RewardRow
 from workbench.ui.handlers.scoring import Note
 from workbench.views import curves, export, log
 from workbench.views.estimate import estimate, measured_pace
+from workbench.views.panels import LARGE, panels_of
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
@@ -358,6 +361,16 @@ def inherited(draft: PageState) -> list[tuple[str, str]]:
 def samples(draft: PageState) -> bool:
     """Return whether a run of the method chosen trains on groups that it samples."""
     return METHODS[draft.method].has_rollouts
+
+
+def planned_charts(draft: PageState) -> str:
+    """Return the charts that Train draws first of a run by the method chosen, as JSON: (title, what it shows)."""
+    charts = []
+    for panel in panels_of(METHODS[draft.method].metrics)[:LARGE]:
+        meaning = re.sub(r"^[\w, ]+: ", "", panel.metrics[0].meaning)  # the methods that have it
+        first, *_ = re.split(r"[.;](?: |$)", meaning)
+        charts.append((panel.title, first[:1].upper() + first[1:]))
+    return json.dumps(charts)
 
 
 def rows_found(draft: PageState) -> Note | None:

@@ -144,7 +144,8 @@ def build_train(form: Form, services: session.Services) -> None:
                 *served((*TRAIN_ASKED, *scoring.LABELLING), services.workspace),
                 *served([run_follow.rollouts], services),
             ]
-            live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
+            charts = handlers.planned_charts(form.first)
+            live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked, charts=charts)
     form.train = SimpleNamespace(
         inherited=inherited,
         rows=rows,
@@ -200,12 +201,13 @@ def wire_train(form: Form, services: session.Services, shows: Sequence[Any]) -> 
             widgets.inherited: facts_value(handlers.inherited(draft)),
             widgets.rows: note_value(handlers.rows_found(draft)),
             widgets.estimate: facts_value(handlers.estimated(draft, services, tab.watched)),
+            widgets.live: gr.update(charts=handlers.planned_charts(draft)),
             form.check: gr.update(visible=handlers.samples(draft)),
         }
         return updates if is_last() else {}
 
     # The end of the run that was watched tells its pace.
-    outputs = [widgets.inherited, widgets.rows, widgets.estimate, form.check]
+    outputs = [widgets.inherited, widgets.rows, widgets.estimate, widgets.live, form.check]
     gr.on([*shows, widgets.live.end], describe, form.draft, outputs, **LAST)
 
     def watch(request: gr.Request, event: gr.EventData, tab: Tab) -> Updates:

@@ -133,8 +133,7 @@ class Train {
     });
     this.waiting = el("p", { class: "waiting-note" }, "Curves and rollouts appear with the first step.");
     this.without = el("p", { class: "about", id: "run-without-rollouts", hidden: true });
-    const said = "No run yet. Its curves will be drawn here from its first step on.";
-    this.empty = el("section", { class: "wc ahead", "aria-label": "Curves of a run" }, el("p", {}, said));
+    this.empty = el("section", { class: "wc ahead", "aria-label": "Curves of a run" });
     this.live = el(
       "div",
       { class: "live", hidden: true },
@@ -152,7 +151,25 @@ class Train {
     this.start();
   }
 
+  /** Draws the charts that there will be, empty, until there is a run. */
+  drawAhead() {
+    /** @type {[string, string][]} */
+    const charts = JSON.parse(this.handles.props.charts ?? "[]");
+    const figures = charts.map(([title, about]) =>
+      el(
+        "figure",
+        { class: "curve" },
+        el("figcaption", {}, el("b", {}, title)),
+        el("div", { class: "plot" }, el("p", {}, about), el("small", {}, "training step")),
+      )
+    );
+    const said = el("p", {}, "No run yet. Its curves will be drawn here from its first step on:");
+    this.empty.replaceChildren(said, el("div", { class: "curves large" }, ...figures));
+  }
+
   start() {
+    this.handles.watch("charts", () => this.drawAhead());
+    this.drawAhead();
     const first = readAddress(new URL(location.href).searchParams);
     this.recall();
     // The button itself may be mounted after this.
