@@ -5,8 +5,6 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
-    BertConfig,
-    BertForTokenClassification,
     LlamaConfig,
     LlamaForCausalLM,
     LlamaForSequenceClassification,
@@ -64,16 +62,12 @@ def _sizes(vocabulary: int, **more: object) -> dict[str, object]:
 
 
 def save(kind: str, folder: Path, *, seed: int = 0, template: str | None = CHAT, **config: object) -> str:
-    """Save a model of ``kind`` (token, sequence, causal, implicit, qwen, bert) and its tokenizer; return the folder."""
+    """Save a model of ``kind`` (token, sequence, causal, implicit, qwen) and its tokenizer; return the folder."""
     from workbench.rewards.models.model import Qwen2ForProcessRewardModel
 
     torch.manual_seed(seed)
     words = tokenizer(template)
-    if kind == "bert":
-        sizes = _sizes(len(words), num_labels=2, **config)
-        sizes.pop("num_key_value_heads")
-        model = BertForTokenClassification(BertConfig(**sizes))
-    elif kind == "qwen":
+    if kind == "qwen":
         model = Qwen2ForProcessRewardModel(Qwen2Config(**_sizes(len(words), **config)))
     else:
         known = {
