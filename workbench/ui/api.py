@@ -11,7 +11,6 @@ out; the same functions as the notebooks', with the workbench's own workers and 
 ``client.view_api()`` and an MCP client are shown. What is wrong with a request is a WorkbenchError, as in a notebook.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,11 +18,11 @@ import gradio as gr
 
 from workbench import credit as credits
 from workbench.config import Section
-from workbench.data import conversations, group_of
+from workbench.data import group_of
 from workbench.errors import ConfigError, RewardError, did_you_mean, quote, redact_known
 from workbench.rewards import BUILTINS, RewardConfig, score_group
 from workbench.runs import list_runs, open_run
-from workbench.schema import Example, Group, Prompt
+from workbench.schema import Example, Group
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.example import parse_prompt
 from workbench.ui.handlers.session import NO_EVENT, BackgroundWork, Services, progress_text
@@ -103,8 +102,8 @@ class Api:
         }
         config = RunConfig.parse({"policy": policy, "seed": seed, "method": {"sampling": options}})
         _check("columns", columns or {}, dict, 'an object, {"answer": "12"} say')
-        example = Example(_prompt(prompt), columns or {})
-        due = 0.0
+        _check("prompt", prompt, str, "text, or a list of messages as JSON text")
+        example = Example(parse_prompt(prompt), columns or {})
 
         def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> Group | None:
             return self._services.models.sample(
@@ -112,11 +111,9 @@ class Api:
                 seed=config.seed, on_event=report, cancelled=cancelled,
             )  # fmt: skip
 
-        with BackgroundWork[dict[str, Any], Group | None](ask, NO_EVENT) as work:
+        with BackgroundWork[Group | None](ask, NO_EVENT, pause=STATUS_SECONDS) as work:
             for event in work:
-                if time.monotonic() >= due:
-                    yield {"status": progress_text(event)}
-                    due = time.monotonic() + STATUS_SECONDS
+                yield {"status": progress_text(event)}
             group = work.result()
         assert group is not None  # who cancelled, by listening no more, does not get here
         yield group.to_json()
@@ -216,17 +213,6 @@ class Api:
         opened = open_run(run, self._services.workspace)
         rows, end = opened.metrics_rows(cursor)
         return {"run": opened.name, "state": opened.status().state, "rows": rows, "cursor": end}
-
-
-def _prompt(prompt: Any) -> Prompt:
-    """A prompt as text, as a list of messages, or as the JSON text of such a list."""
-    if isinstance(prompt, str):
-        return parse_prompt(prompt)
-    if not conversations.is_conversation(prompt):
-        raise ConfigError(
-            f"prompt is {quote(prompt)}; give text, or a list of messages, each with the texts 'role' and 'content'"
-        )
-    return [{"role": message["role"], "content": message["content"]} for message in prompt]
 
 
 def _check_size(lengths: Sequence[int]) -> None:

@@ -46,7 +46,6 @@ from workbench.ui.tabs.form import (
     Updates,
     drawn,
     facts_value,
-    hidden,
     served,
 )
 from workbench.ui.tabs.inspect import (
@@ -115,7 +114,7 @@ def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
                     server_functions=served([help.live], services),
                 )
         wire_inspect(form, services)
-        is_shown = hidden()  # from the end of the page's opening on
+        is_shown = gr.Textbox("", visible=False)  # changed at the end of the page's opening
         wire_train(form, services, (is_shown.change, train_tab.select))
         wire_run_actions(form, tabs, [form.train.live, runs], services)
         # By then there may be other runs, whose policies are offered.
@@ -127,9 +126,8 @@ def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
         def opened(request: gr.Request, kept: str, tab: page_state.Tab) -> Updates:
             # The tab that a link names, or that shows what the link is about.
             parameters = request.query_params or {}
-            wanted = parameters.get("tab")
-            if wanted not in LINKED_TABS:
-                wanted = "train" if "run" in parameters else "runs" if "runs" in parameters else None
+            about = "train" if "run" in parameters else "runs" if "runs" in parameters else None
+            wanted = parameters["tab"] if parameters.get("tab") in LINKED_TABS else about
             draft, updates = opening(services, form, request, kept or "", tab)
             updates |= {form.train.inherited: facts_value(inherited(draft))}
             return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})

@@ -17,6 +17,7 @@ import os
 import secrets
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -70,11 +71,9 @@ def workspace_token(workspace: Path) -> str:
         workspace.mkdir(parents=True, exist_ok=True)
         if path.is_symlink() or (path.exists() and path.stat().st_mode & 0o077):
             path.unlink()
-        try:
+        with suppress(FileExistsError):
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
                 file.write(secrets.token_urlsafe(32))
-        except FileExistsError:
-            pass
         return path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise WorkbenchError(

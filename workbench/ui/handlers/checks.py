@@ -20,12 +20,10 @@ from workbench.places import RUN, is_of_run
 from workbench.rewards import Sandbox
 from workbench.runs import open_run
 from workbench.schema import Credit, Group, say_count, two_places
-from workbench.ui.handlers import fields, opening
+from workbench.ui.handlers import fields, opening, page_state, session
 from workbench.ui.handlers.example import choose_example, edited_example, find_task, with_group
-from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, View, believed, findings_json, mismatch, portable_configs, score, split
-from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text
 from workbench.ui.payloads import ProbePair, PromptPayload, SidesPayload
 from workbench.views import heatmap, sentences
 
@@ -88,7 +86,9 @@ Cancelled = Callable[[], bool]
 
 
 @_check("probing", "probing")
-def probe_setup(draft: PageState, services: Services, tab: str, report: Report, cancelled: Cancelled) -> str:
+def probe_setup(
+    draft: page_state.PageState, services: session.Services, tab: str, report: Report, cancelled: Cancelled
+) -> str:
     """Try each edit without content in the group on screen, under the page's own scheme and then all others."""
     if draft.group is None:
         raise ConfigError("There is no group to probe; sample one first.")
@@ -108,7 +108,9 @@ def probe_setup(draft: PageState, services: Services, tab: str, report: Report, 
 
 
 @_check("clinic", "trying the rewards")
-def try_clinic(draft: PageState, services: Services, tab: str, report: Report, cancelled: Cancelled) -> str:
+def try_clinic(
+    draft: page_state.PageState, services: session.Services, tab: str, report: Report, cancelled: Cancelled
+) -> str:
     """Try the rewards that are on in the clinic, telling which one is at it."""
     how: dict[str, Any] = {"on_progress": report, "cancelled": cancelled, "models": services.models}
     return heatmap.to_json(
@@ -116,12 +118,12 @@ def try_clinic(draft: PageState, services: Services, tab: str, report: Report, c
     )
 
 
-def _worker(draft: PageState, services: Services, tab: str) -> Sandbox:
+def _worker(draft: page_state.PageState, services: session.Services, tab: str) -> Sandbox:
     return services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
 
 
-@validate_call(config=CHECKED)
-def pair(services: Services, tab: str, edit: str, scheme: str) -> ProbePair | None:
+@validate_call(config=session.CHECKED)
+def pair(services: session.Services, tab: str, edit: str, scheme: str) -> ProbePair | None:
     """The answer in which an edit gains most under a scheme, before and after it; None where there is no such cell."""
     report = services.probed.get(tab)
     result = report.results.get(edit, {}).get(scheme) if report is not None else None
@@ -165,7 +167,7 @@ def probe_json(report: ProbeReport, own: str) -> str:
     )
 
 
-def probe_demo(draft: PageState) -> tuple[PageState, Note]:
+def probe_demo(draft: page_state.PageState) -> tuple[page_state.PageState, Note]:
     """The group in which one good step, split in four, earns about five times the advantage under ``process``."""
     group, pattern, _ = split_step_demo()
     rows, kept = keep_written(demo_rows(), draft.rows)
@@ -178,7 +180,9 @@ def probe_demo(draft: PageState) -> tuple[PageState, Note]:
 
 
 @_check("preflight", "asking the policy")
-def run_preflight(draft: PageState, services: Services, tab: str, report: Report, cancelled: Cancelled) -> str:
+def run_preflight(
+    draft: page_state.PageState, services: session.Services, tab: str, report: Report, cancelled: Cancelled
+) -> str:
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
     (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
     pattern, rewards, credit = draft.pattern(), _rewards(draft, services), fields.credit_config(draft.credit)
@@ -220,7 +224,9 @@ def _prompt_row(place: int, credit: Credit) -> PromptPayload:
     return {"place": place, "prompt": opening.short(scored.group.prompt), "answers": answers}
 
 
-def open_prompt(draft: PageState, services: Services, tab: str, place: Any) -> PageState | None:
+def open_prompt(
+    draft: page_state.PageState, services: session.Services, tab: str, place: Any
+) -> page_state.PageState | None:
     """Return the draft with the group that pre-flight sampled for an example on screen; None where there is none."""
     group = services.preflighted.get(tab, {}).get(place)
     if group is None:
@@ -232,9 +238,9 @@ def open_prompt(draft: PageState, services: Services, tab: str, place: Any) -> P
 # ── beside another policy ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@_check("beside", NO_EVENT, progress_text)
+@_check("beside", session.NO_EVENT, session.progress_text)
 def sample_beside(
-    draft: PageState, other: str, services: Services, tab: str, report: Report, cancelled: Cancelled
+    draft: page_state.PageState, other: str, services: session.Services, tab: str, report: Report, cancelled: Cancelled
 ) -> str:
     """Sample the prompt of the group on screen from another policy, by default the one that the run of this one began
     with, and draw both, scored alike."""
@@ -276,7 +282,7 @@ def _told(credit: Credit) -> str:
     return f"step rewards of {two_places(sum(sums) / len(sums))} an answer"
 
 
-def _rewards(draft: PageState, services: Services) -> list[Any]:
+def _rewards(draft: page_state.PageState, services: session.Services) -> list[Any]:
     """All that are on, but for Monte-Carlo values: those are of one group's own steps."""
     switched_on = [config for _, config in draft.switched_on() if config.monte_carlo is None]
     rewards = [believed(draft, one, services.models) if one.belief else one for one in switched_on]
@@ -290,9 +296,9 @@ def _rewards(draft: PageState, services: Services) -> list[Any]:
 
 def check_rewards(
     imported: Imported,
-    draft: PageState,
+    draft: page_state.PageState,
     threshold: str,
-    services: Services,
+    services: session.Services,
     tab: str,
 ) -> Iterator[View]:
     """Hold every reward that is on against the file's labels; without a ``threshold``, at the best one."""

@@ -34,7 +34,7 @@ from workbench.places import is_of_run, local_path
 from workbench.policies import client, prompts
 from workbench.rewards import split_group
 from workbench.schema import Example, Group, Prompt, say_count
-from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
+from workbench.steps import NUMBERS, PRESETS, Split, StepPattern
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers import fields, rewards, session
 from workbench.ui.handlers.page_state import PageState
@@ -197,18 +197,11 @@ def preset_of(regex: str, kind: str) -> str:
     return next((name for *pattern, name in named if pattern == [regex, kind]), CUSTOM)
 
 
-def regex_for(kind: str, regex: str) -> str:
-    """Return the pattern for a ``kind`` that was chosen: the one that is there, unless it is none of that kind."""
-    numeric = [name for name in NUMBERS if _has_numbers(regex, name)]
-    if kind in NUMBERS:
-        return regex if kind in numeric else PRESETS[kind].pattern.regex
-    return StepPattern().regex if numeric else regex
-
-
-def _has_numbers(regex: str, kind: str) -> bool:
-    with suppress(PatternError):
-        return StepPattern(regex, cast(PatternKind, kind)).numbers is not None
-    return False
+def regex_for(draft: PageState, kind: str) -> str:
+    """Return the pattern for a ``kind`` that was chosen: the one that is there, unless one of the two has numbers."""
+    if kind in NUMBERS and kind != draft.kind:
+        return PRESETS[kind].pattern.regex
+    return StepPattern().regex if draft.kind in NUMBERS and kind not in NUMBERS else draft.regex
 
 
 def pattern_note(draft: PageState, view: ScoringView) -> Note | None:

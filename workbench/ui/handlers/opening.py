@@ -36,7 +36,8 @@ from workbench.schema import Prompt, say_count
 from workbench.steps import PRESETS
 from workbench.ui.handlers import example, page_state, scoring, session
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
-from workbench.ui.handlers.rewards import task_rows, with_function, with_task
+from workbench.ui.handlers.reward_forms import in_place
+from workbench.ui.handlers.rewards import task_rows, with_task
 from workbench.views.sentences import about_opened
 
 AUTO = "found out"
@@ -259,7 +260,8 @@ def with_opened(draft: page_state.PageState, opening: Opening) -> page_state.Pag
         return draft.but(group=None)
     if opening.rewards:
         for fields in opening.rewards:
-            draft = with_function(draft, fields)
+            row, instead = in_place(page_state.RewardRow(fields), draft.rows)  # with its namesake's weight and switch
+            draft = draft.with_row(row, instead)
         return draft.with_scheme_for_rewards()
     assert opening.imported is not None
     kinds = {row.kind for row in draft.rows if row.on}
@@ -334,10 +336,6 @@ def choose_group(draft: page_state.PageState, imported: Imported, index: int) ->
     """Return the draft with a group on screen, the first after the last, and which it is."""
     index %= len(imported)
     return example.with_group(draft, imported.groups[index]), index
-
-
-def place(imported: Imported, index: int) -> str:
-    return f"{index + 1:,} of {len(imported):,}"
 
 
 def short(text: Prompt) -> str:

@@ -135,9 +135,7 @@ class RewardRow:
 
     def to_json(self) -> dict[str, Any]:
         """Return what a page that is restored needs of it: neither estimated values nor the key."""
-        switches = {"on": (self.on, True), "in_run": (self.in_run, True), "unfed": (self.unfed, False)}
-        unusual = {name: value for name, (value, usual) in switches.items() if value != usual}
-        return {"fields": dict(self.fields), **unusual}
+        return {"fields": dict(self.fields), "on": self.on, "in_run": self.in_run, "unfed": self.unfed}
 
     @property
     def name(self) -> str:
@@ -150,8 +148,7 @@ class RewardRow:
     @property
     def weight(self) -> float | None:
         """None where the field is empty, which counts as 1; that of step 0 where a schedule says it."""
-        weight: float | None = self.fields.get("weight", self._usual_weight)
-        return weight
+        return self.fields.get("weight", self._usual_weight)  # type: ignore[no-any-return]
 
     @property
     def _usual_weight(self) -> float:
@@ -185,10 +182,9 @@ class RewardRow:
     @property
     def code(self) -> str:
         """Return what the editor holds."""
-        if not self.has_editor:
-            return ""
-        code: str | None = self.fields.get("code")
-        return builtin_source(self.name, tuple(self.fields.get("options", {}).items())) if code is None else code
+        if not self.is_builtin:
+            return str(self.fields["code"]) if self.has_editor else ""
+        return builtin_source(self.name, tuple(self.fields.get("options", {}).items()))
 
     @property
     def model(self) -> ModelConfig | None:
@@ -477,8 +473,7 @@ class PageState(BaseModel):
 
     @property
     def kind(self) -> PatternKind:
-        kind: PatternKind = self.tree["method"]["pattern"]["kind"]
-        return kind
+        return self.tree["method"]["pattern"]["kind"]  # type: ignore[no-any-return]
 
     @property
     def pattern_as_typed(self) -> StepPattern:

@@ -24,13 +24,11 @@ from workbench.rundir import checkpoint_or
 from workbench.runs import find_checkpoint, open_run
 from workbench.schema import say_count
 from workbench.steps import step_texts
+from workbench.ui.handlers import scoring, session
 from workbench.ui.handlers.fields import help_of, label_of
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, row_of, set_fields
-from workbench.ui.handlers.scoring import Note, View, split
-from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text
 from workbench.ui.payloads import FieldPayload, FormPayload
 
-Rows = Sequence[RewardRow]
 FORMAT_CHOICES: tuple[tuple[str, str], ...] = (
     ("by its architecture", ""),
     ("classifier: one score a completion", "classifier"),
@@ -236,14 +234,12 @@ def row_from(
     return RewardRow({**row.fields, **kept}, on=before.on)
 
 
-Made = tuple[RewardRow, str]
-"""A row to add, and the key of the one whose place it takes; "" adds it at the end."""
-
-
 def add(
-    part: str, values: Mapping[str, Any], key: str, draft: PageState, services: Services, tab: str
-) -> Iterator[View]:
-    """Make the row of a part's form (``Made``): load its model, reach its judge, estimate its values, read its file.
+    part: str, values: Mapping[str, Any], key: str, draft: PageState, services: session.Services, tab: str
+) -> Iterator[scoring.View]:
+    """Make the row of a part's form: load its model, reach its judge, estimate its values, read its file.
+
+    What is ``made`` is a row to add, and the key of the one whose place it takes; "" adds it at the end.
 
     The list on the page may have changed by then, so the page itself puts the row into it.
     """
@@ -254,7 +250,7 @@ def add(
             path = str(values["path"]).strip()
             saved = services.workspace / "rewards" / f"{path}.py"
             fields = source.reward_in_file(str(saved) if path in source.saved_rewards(services.workspace) else path)
-            yield View(made=in_place(RewardRow(fields), draft.rows))
+            yield scoring.View(made=in_place(RewardRow(fields), draft.rows))
         elif part == VALUES:
             yield from _estimate(draft, values, services, tab)
         else:
@@ -263,19 +259,19 @@ def add(
                 yield from _load(row.model, services, tab)
             if row.judge is not None:
                 services.judges.reach(row.judge)
-            yield View(made=(row, key))
+            yield scoring.View(made=(row, key))
     except WorkbenchError as error:
-        yield View.of_error(error)
+        yield scoring.View.of_error(error)
 
 
-def in_place(row: RewardRow, rows: Rows) -> Made:
+def in_place(row: RewardRow, rows: Sequence[RewardRow]) -> tuple[RewardRow, str]:
     """Return a row with the switch and the weight of its namesake, whose place it takes, if there is one."""
     before = next((other for other in rows if other.name == row.name), None)
     kept = RewardRow({**row.fields, "weight": before.weight}, on=before.on) if before is not None else row
     return kept, "" if before is None else before.key
 
 
-def _load(model: ModelConfig, services: Services, tab: str) -> Iterator[View]:
+def _load(model: ModelConfig, services: session.Services, tab: str) -> Iterator[scoring.View]:
     """Load a reward model in the model worker, telling how far it is."""
     loading = f"loading reward model {model.path}"
 
@@ -288,7 +284,7 @@ def _load(model: ModelConfig, services: Services, tab: str) -> Iterator[View]:
 
     with services.estimating.run(tab, load, loading, "Cancelled; nothing was added.") as work:
         for line in work:
-            yield View(Note(line, level="info"), True)
+            yield scoring.View(scoring.Note(line, level="info"), True)
         work.result()
 
 
@@ -310,7 +306,9 @@ def free_name(name: str, rows: Sequence[RewardRow], key: str = "") -> str:
     return next(free for free in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if free not in taken)
 
 
-def _estimate(draft: PageState, values: Mapping[str, Any], services: Services, tab: str) -> Iterator[View]:
+def _estimate(
+    draft: PageState, values: Mapping[str, Any], services: session.Services, tab: str
+) -> Iterator[scoring.View]:
     """Estimate the values of the group on screen, telling how far it is. Nothing on screen changes meanwhile."""
     group, pattern = draft.group, draft.pattern()
     if group is None:
@@ -320,7 +318,7 @@ def _estimate(draft: PageState, values: Mapping[str, Any], services: Services, t
     if row is None and how.outcome not in BUILTINS:
         raise ConfigError(f"there is no outcome reward {how.outcome!r} any more; choose another")
     reward = RewardConfig(name=how.outcome, kind="outcome") if row is None else row.config()
-    split(group, pattern, services.reward_worker(tab))  # where a bad pattern harms nobody
+    scoring.split(group, pattern, services.reward_worker(tab))  # where a bad pattern harms nobody
 
     def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> StepValues | None:
         return services.models.step_values(
@@ -328,9 +326,9 @@ def _estimate(draft: PageState, values: Mapping[str, Any], services: Services, t
             k=how.continuations, seed=0, on_event=report, cancelled=cancelled, **draft.policy_options,
         )  # fmt: skip
 
-    with services.estimating.run(tab, ask, NO_EVENT, "Cancelled; nothing was estimated.") as work:
+    with services.estimating.run(tab, ask, session.NO_EVENT, "Cancelled; nothing was estimated.") as work:
         for event in work:
-            yield View(Note(_status(event), level="info"), True)
+            yield scoring.View(scoring.Note(_status(event), level="info"), True)
         found = work.result()
     assert found is not None
     config = RewardConfig(name=NAMES["progress" if how.progress else "value"], kind="step", monte_carlo=how)
@@ -342,14 +340,14 @@ def _estimate(draft: PageState, values: Mapping[str, Any], services: Services, t
         estimated=estimated,
     )
     services.estimates[made.key] = estimated
-    said = Note(f"{say_count(found.tokens, 'token')} in {found.seconds:.1f} s", level="info")
-    yield View(said, made=(made, "" if before is None else before.key))
+    said = scoring.Note(f"{say_count(found.tokens, 'token')} in {found.seconds:.1f} s", level="info")
+    yield scoring.View(said, made=(made, "" if before is None else before.key))
 
 
 def _status(event: dict[str, Any]) -> str:
     if "done" in event:
         return f"{event['done']} of {event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s"
-    return progress_text(event)
+    return session.progress_text(event)
 
 
 # ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -375,8 +373,10 @@ def values_facts(row: RewardRow) -> list[tuple[str, str]]:
 # ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@validate_call(config=CHECKED)
-def step_labels(services: Services, tab: str, key: str, form: LabelFormat, estimation: Estimation) -> dict[str, str]:
+@validate_call(config=session.CHECKED)
+def step_labels(
+    services: session.Services, tab: str, key: str, form: LabelFormat, estimation: Estimation
+) -> dict[str, str]:
     """Return the steps of the group that a row's values are of as labels: a file's ``name`` and ``text``, and what to
     say."""
     estimated = services.estimates.get(key)

@@ -82,8 +82,6 @@ LONGEST_STEP = 120
 
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-Rows = Sequence[RewardRow]
-
 
 def catalogue(forms: Collection[str]) -> CataloguePayload:
     """Return all that the list can add: one's own if ``forms`` has a file's, what has a form, rules, TRL's functions.
@@ -145,12 +143,6 @@ def _listed(row: RewardRow) -> ListedPayload:
     return {"name": row.name, "label": row_label(row), "kind": row.kind, "weight": row.weight}
 
 
-def with_function(draft: PageState, fields: Mapping[str, Any]) -> PageState:
-    """Return the draft with a function of a file, in place of its namesake with that one's weight and switch."""
-    row, instead = reward_forms.in_place(RewardRow(fields), draft.rows)
-    return draft.with_row(row, instead)
-
-
 def with_task(draft: PageState, task: Task) -> PageState:
     """The draft with the task's own pattern, rewards, length and environment; reward functions somebody wrote stay.
 
@@ -170,7 +162,7 @@ def with_task(draft: PageState, task: Task) -> PageState:
     return draft.with_pattern(task.pattern.regex, task.pattern.kind).with_scheme_for_rewards()
 
 
-def task_rows(rows: Rows, task: Task) -> tuple[RewardRow, ...]:
+def task_rows(rows: Sequence[RewardRow], task: Task) -> tuple[RewardRow, ...]:
     """The task's own reward functions, followed by those of the old list that somebody wrote or changed.
 
     A row without code is one that has not reached the page yet: choosing may be told twice.
@@ -178,7 +170,7 @@ def task_rows(rows: Rows, task: Task) -> tuple[RewardRow, ...]:
     return (*map(row_of, task.rewards), *_written(rows))
 
 
-def keep_written(rows: Rows, before: Rows) -> tuple[tuple[RewardRow, ...], str]:
+def keep_written(rows: Sequence[RewardRow], before: Sequence[RewardRow]) -> tuple[tuple[RewardRow, ...], str]:
     """``rows``, followed by what somebody wrote of the list they take the place of, switched off; and what to say."""
     known = [_function(row) for row in (*rows, *demo_rows())]
     written = [row.but(on=False) for row in _written(before) if _function(row) not in known]
@@ -191,7 +183,7 @@ def _function(row: RewardRow) -> dict[str, Any]:
     return {name: value for name, value in row.fields.items() if name != "weight"} | {"code": row.code.strip()}
 
 
-def _written(rows: Rows) -> list[RewardRow]:
+def _written(rows: Sequence[RewardRow]) -> list[RewardRow]:
     """The functions and models of a list that somebody wrote, changed or added."""
     return [row for row in rows if not row.is_builtin and (row.code.strip() or not row.has_editor)]
 

@@ -6,8 +6,6 @@ what was sampled there are the stored groups, the held-out problems, and two run
 looked at last are kept.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -170,7 +168,7 @@ def of_run(asked: Callable[Concatenate[Run, P], Any]) -> Callable[Concatenate[Pa
         except WorkbenchError as error:
             return {"run": run, "error": str(error)}
 
-    answer.__annotations__ = {**asked.__annotations__, "return": f"{asked.__annotations__['return']} | Failed"}
+    answer.__annotations__ = {**asked.__annotations__, "return": asked.__annotations__["return"] | Failed}
     return answer  # type: ignore[return-value]  # a script names its arguments
 
 
@@ -473,7 +471,7 @@ def _read_passes(run: Run, step: int, later: int) -> tuple[LossPass, ...]:
     return tuple(run.passes(step))
 
 
-_indexes: session.Recent[str, RolloutIndex] = session.Recent(INDEXED_RUNS)
+_indexes: session.Recent[RolloutIndex] = session.Recent(INDEXED_RUNS)
 
 
 @of_run

@@ -6,7 +6,6 @@ there are its settings from Inspect, its estimate and its code; it trains in a p
 """
 
 import dataclasses
-import json
 import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -37,13 +36,11 @@ from workbench.runs.compare import Difference, configuration_key, configuration_
 from workbench.runs.run import About, RunSummary, Trashed, about, describe, rename
 from workbench.schema import say_count
 from workbench.training.methods import METHODS, RunConfig
-from workbench.ui.handlers import example, reward_forms, run_follow, session, sharing
+from workbench.ui.handlers import example, reward_forms, run_follow, scoring, session, sharing
 from workbench.ui.handlers.fields import summary, takes
 from workbench.ui.handlers.page_state import PageState, RewardRow
-from workbench.ui.handlers.scoring import Note
-from workbench.views import curves, export, log
+from workbench.views import curves, export, heatmap, log, panels
 from workbench.views.estimate import estimate, measured_pace
-from workbench.views.panels import LARGE, panels_of
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
@@ -287,7 +284,7 @@ _INSPECTED = ("policy", "task", "prompt", "environment", "method")
 """Sections of a configuration that a group on Inspect is made by."""
 
 
-def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, Note]:
+def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, scoring.Note]:
     """The page with a run's policy, ``run:NAME`` or ``run:NAME@STEP``, and what its answers were made and scored by.
 
     That is the run's task, prompt settings, environment, pattern, sampling, rewards and scheme. How the next run
@@ -306,7 +303,7 @@ def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[P
     ), note
 
 
-def use_settings(draft: PageState, asked: str, workspace: Path) -> tuple[PageState, Note]:
+def use_settings(draft: PageState, asked: str, workspace: Path) -> tuple[PageState, scoring.Note]:
     """The page with the configuration of a run, NAME, or NAME/ALARM for one changed by what may help against an alarm.
 
     Raises WorkbenchError for a run that cannot be read, or a configuration that the page cannot hold.
@@ -317,7 +314,7 @@ def use_settings(draft: PageState, asked: str, workspace: Path) -> tuple[PageSta
     return sharing.take_over(draft, f"run {run.name}" + f", with {said}" * bool(said), config)
 
 
-def train_on(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, Note]:
+def train_on(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, scoring.Note]:
     """The page with the configuration of a run whose checkpoint, ``run:NAME`` or ``run:NAME@STEP``, it starts from.
 
     Raises WorkbenchError as ``use_settings``, and for a checkpoint that is not there.
@@ -364,16 +361,16 @@ def samples(draft: PageState) -> bool:
 
 
 def planned_charts(draft: PageState) -> str:
-    """Return the charts that Train draws first of a run by the method chosen, as JSON: (title, what it shows)."""
-    charts = []
-    for panel in panels_of(METHODS[draft.method].metrics)[:LARGE]:
-        meaning = re.sub(r"^[\w, ]+: ", "", panel.metrics[0].meaning)  # the methods that have it
-        first, *_ = re.split(r"[.;](?: |$)", meaning)
-        charts.append((panel.title, first[:1].upper() + first[1:]))
-    return json.dumps(charts)
+    """The charts that Train shows first of a run by the method chosen, as (title, what it shows) in JSON."""
+    charts = panels.panels_of(METHODS[draft.method].metrics)[: panels.LARGE]
+    meanings = [re.sub(r"^[\w, ]+: ", "", chart.metrics[0].meaning) for chart in charts]  # without the methods' names
+    firsts = [re.split(r"[.;](?: |$)", meaning)[0] for meaning in meanings]
+    return heatmap.to_json(
+        [(chart.title, one[:1].upper() + one[1:]) for chart, one in zip(charts, firsts, strict=True)]
+    )
 
 
-def rows_found(draft: PageState) -> Note | None:
+def rows_found(draft: PageState) -> scoring.Note | None:
     """Return how many rows the method chosen would train on, or why there are none; None for one that samples."""
     kind = METHODS[draft.method].section.kind
     if kind is None:
@@ -381,14 +378,14 @@ def rows_found(draft: PageState) -> Note | None:
     data = draft.tree["task"]["data"]
     name, words = data or draft.task, kind.replace("_", " ")
     if name.startswith(HUB):
-        return Note(f"{words} of {name.removeprefix(HUB)}: counted when the run reads them", level="info")
+        return scoring.Note(f"{words} of {name.removeprefix(HUB)}: counted when the run reads them", level="info")
     try:
         columns = draft.tree["task"]["data_columns"]
         section = TaskSection.parse({"name": data, "columns": columns}) if data else draft.task_section()
         rows, held_out = (len(example.find_task(section).rows(kind, held_out=held)) for held in (False, True))  # type: ignore[arg-type]
     except WorkbenchError as error:
-        return Note(f"{error}; give a file of {words} as data, or choose another task")
-    return Note(f"{rows:,} {words} to train on, {held_out:,} held out", level="info")
+        return scoring.Note(f"{error}; give a file of {words} as data, or choose another task")
+    return scoring.Note(f"{rows:,} {words} to train on, {held_out:,} held out", level="info")
 
 
 def estimated(draft: PageState, services: session.Services, watched: str = "") -> list[tuple[str, str]]:
@@ -423,10 +420,8 @@ def _apart(config: RunConfig, other: RunConfig) -> str:
     return "; ".join([*said, *([f"{say_count(more, 'setting')} more"] if more > 0 else [])])
 
 
-MOST_APART = 4
-"""Settings in which two runs differ that are named."""
-LONGEST_APART = 80
-"""Characters of one."""
+MOST_APART, LONGEST_APART = 4, 80
+"""Settings in which two runs differ that are named, and characters of one."""
 
 
 def _reward_line(row: RewardRow) -> str:
@@ -443,21 +438,21 @@ def _reward_line(row: RewardRow) -> str:
     return name + (" (watched)" if row.weight == 0 else f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")
 
 
-def asked_engine(draft: PageState) -> Note:
+def asked_engine(draft: PageState) -> scoring.Note:
     """Ask the server of the engine section whether a run could train on it."""
     try:
         section = EngineSection.parse(draft.tree["engine"], "engine")
-        return Note(check_connection(section, section.base_model or policy_path(draft.policy)), level="info")
+        return scoring.Note(check_connection(section, section.base_model or policy_path(draft.policy)), level="info")
     except WorkbenchError as error:
-        return Note(redact(str(error)))
+        return scoring.Note(redact(str(error)))
 
 
-def start_run(draft: PageState, services: session.Services) -> tuple[str | None, Note | None]:
+def start_run(draft: PageState, services: session.Services) -> tuple[str | None, scoring.Note | None]:
     """Start a run; its name, or what to put right."""
     try:
         return services.start(draft.config()).name, None
     except WorkbenchError as error:
-        return None, Note(str(error))
+        return None, scoring.Note(str(error))
 
 
 def notebook(draft: PageState, services: session.Services) -> str:

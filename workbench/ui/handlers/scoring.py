@@ -25,8 +25,7 @@ from workbench.rewards import Reward, RewardConfig, Sandbox, environments, proto
 from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
 from workbench.steps import MAX_STEPS, PRESETS, Split, StepPattern
-from workbench.ui.handlers import fields, session
-from workbench.ui.handlers.page_state import PageState, RewardRow
+from workbench.ui.handlers import fields, page_state, session
 from workbench.ui.payloads import HandLabelsPayload, PromptPayload
 from workbench.views import heatmap, payloads, sentences
 
@@ -105,7 +104,7 @@ class ScoringView:
 
 
 def rescore(
-    draft: PageState, worker: Sandbox, models: Models | None = None, labels: HandLabels | None = None
+    draft: page_state.PageState, worker: Sandbox, models: Models | None = None, labels: HandLabels | None = None
 ) -> ScoringView:
     """Score the group on screen anew. Reward models are held by ``models``, by default in this process."""
     group = draft.group
@@ -150,7 +149,9 @@ def rescore(
 CREDIT_WRONG = "Fix the settings under Credit."
 
 
-def _of_reward(error: RewardError, draft: PageState, group: Group, splits: Sequence[Split], worker: Sandbox) -> Note:
+def _of_reward(
+    error: RewardError, draft: page_state.PageState, group: Group, splits: Sequence[Split], worker: Sandbox
+) -> Note:
     """Say what went wrong in a reward, in which line, and at which rollout and step."""
     said, detail = str(error), ""
     if isinstance(error, RewardTimeout) and worker.deadline < draft.reward_deadline:
@@ -171,7 +172,7 @@ def split(group: Group, pattern: StepPattern, worker: Sandbox) -> list[Split]:
 
 
 def score(
-    draft: PageState,
+    draft: page_state.PageState,
     group: Group,
     splits: Sequence[Split],
     worker: Sandbox,
@@ -206,12 +207,12 @@ def score(
     return credit, credit_group(scored, **second.keywords())
 
 
-def portable_configs(draft: PageState) -> list[RewardConfig]:
+def portable_configs(draft: page_state.PageState) -> list[RewardConfig]:
     """The rewards that are on and need no policy: they can score any group. Raises RewardError."""
     return [config for _, config in draft.switched_on() if not config.asks_policy]
 
 
-def believed(draft: PageState, config: RewardConfig, models: ModelWorker) -> Reward:
+def believed(draft: page_state.PageState, config: RewardConfig, models: ModelWorker) -> Reward:
     """Return a row's belief as a reward, asked of the page's policy. Raises ConfigError and PatternError."""
     belief, policy = config.belief, draft.policy
     assert belief is not None
@@ -233,7 +234,7 @@ def believed(draft: PageState, config: RewardConfig, models: ModelWorker) -> Rew
     return Reward(config.name, "step", scored, config.weight, schedule=config.points).at(0)
 
 
-def rewards_on_screen(draft: PageState, group: Group, models: Any = None) -> list[RewardConfig | Reward]:
+def rewards_on_screen(draft: page_state.PageState, group: Group, models: Any = None) -> list[RewardConfig | Reward]:
     """The rewards that are on and can score this group, Monte-Carlo values among them; beliefs as their configuration
     where there are no ``models`` to ask. Raises RewardError.
     """
@@ -253,7 +254,7 @@ def rewards_on_screen(draft: PageState, group: Group, models: Any = None) -> lis
     return rewards
 
 
-def stale(row: RewardRow, draft: PageState) -> str:
+def stale(row: page_state.RewardRow, draft: page_state.PageState) -> str:
     """Say why a row's Monte-Carlo values are not those of the group on screen; "" where they are, or it holds none."""
     if row.monte_carlo is None:
         return ""
@@ -268,7 +269,10 @@ def stale(row: RewardRow, draft: PageState) -> str:
 
 
 def show(
-    draft: PageState, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]], second: Credit | None = None
+    draft: page_state.PageState,
+    credit: Credit,
+    matches: Sequence[Sequence[tuple[int, int]]],
+    second: Credit | None = None,
 ) -> str:
     """The message that draws a credit (and a second one beside it), with what the page says above it."""
     group = credit.scored.group
@@ -279,7 +283,7 @@ def show(
     )
 
 
-def mismatch(draft: PageState, group: Group) -> str:
+def mismatch(draft: page_state.PageState, group: Group) -> str:
     """Say in what the group is not as the page says: prompt, policy, or how it was sampled; "" where all is."""
     if group.prompt not in (draft.prompt, draft.edited):
         return "These answers are for the previous prompt."
@@ -317,7 +321,7 @@ def explain_token(credit: Credit | None, rollout: int, token: int) -> payloads.W
         return None
 
 
-def remedied(draft: PageState, credit: Credit | None, label: Any) -> PageState | None:
+def remedied(draft: page_state.PageState, credit: Credit | None, label: Any) -> page_state.PageState | None:
     """The draft with the settings of what was offered beside the drawn credit: a remedy, or what a fact's button does.
 
     None where it was not offered.

@@ -76,14 +76,14 @@ class Services:
         """Opening a file, or holding rewards against its labels; each tells thousands of times how far it is."""
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
-        self.opened: Recent[str, Any] = Recent(KEPT_FILES)
+        self.opened: Recent[Any] = Recent(KEPT_FILES)
         """What each tab has opened (``opening.Opening``), its groups on disk."""
-        self.probed: Recent[str, ProbeReport] = Recent(KEPT_PROBES)
-        self.preflighted: Recent[str, dict[int, Group]] = Recent(KEPT_PROBES)
+        self.probed: Recent[ProbeReport] = Recent(KEPT_PROBES)
+        self.preflighted: Recent[dict[int, Group]] = Recent(KEPT_PROBES)
         """The groups that each tab's pre-flight sampled, by example."""
-        self.drawn: Recent[str, tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
+        self.drawn: Recent[tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
         """What each tab has drawn last, to explain its tokens when asked, and the second scheme's credit of it."""
-        self.estimates: Recent[str, Any] = Recent(KEPT_ESTIMATES)
+        self.estimates: Recent[Any] = Recent(KEPT_ESTIMATES)
         """Step values (``page_state.Estimated``) by the key of their row."""
 
     def start(self, config: RunConfig) -> Run:
@@ -139,15 +139,13 @@ class Services:
 
 # ── what is kept by tab ──────────────────────────────────────────────────────────────────────────────────────────────
 
-K = TypeVar("K")
 V = TypeVar("V")
-P = TypeVar("P")
 T = TypeVar("T")
-Work = Callable[[Callable[[P], None], Callable[[], bool]], T]
+Work = Callable[[Callable[[Any], None], Callable[[], bool]], T]
 """What is called with a function that reports progress, and one that says whether it was cancelled."""
 
 
-class Recent(OrderedDict[K, V]):
+class Recent(OrderedDict[str, V]):
     """A dictionary of the ``most`` entries that were set last; setting one again makes it the newest.
 
     Safe to use from any thread.
@@ -157,7 +155,7 @@ class Recent(OrderedDict[K, V]):
         super().__init__()
         self._most, self._lock = most, threading.Lock()
 
-    def __setitem__(self, key: K, value: V) -> None:
+    def __setitem__(self, key: str, value: V) -> None:
         with self._lock:
             super().__setitem__(key, value)
             self.move_to_end(key)
@@ -181,9 +179,7 @@ class Works:
         self._running: dict[str, threading.Event] = {}
 
     @contextmanager
-    def run(
-        self, tab: str, work: Work[P, T], first: P, cancelled: str = "Cancelled."
-    ) -> Iterator[BackgroundWork[P, T]]:
+    def run(self, tab: str, work: Work[T], first: Any, cancelled: str = "Cancelled.") -> Iterator[BackgroundWork[T]]:
         """Do a tab's work in the background while the block lasts.
 
         Raises Busy if the tab is at one already; ``cancelled`` is what its result raises if the tab cancels it.
@@ -218,7 +214,7 @@ NO_EVENT: dict[str, Any] = {}
 """Of a worker that has not said anything yet."""
 
 
-class BackgroundWork(Generic[P, T]):
+class BackgroundWork(Generic[T]):
     """``with BackgroundWork(work, first) as running``: iterate for its progress, then ask for ``running.result()``.
 
     ``work`` is called on a thread; its progress is ``first`` until it reports some. Of several reports that wait, only
@@ -228,10 +224,10 @@ class BackgroundWork(Generic[P, T]):
     is over cancels it.
     """
 
-    def __init__(self, work: Work[P, T], first: P, cancelled: str = "Cancelled.", pause: float = 0.0) -> None:
+    def __init__(self, work: Work[T], first: Any, cancelled: str = "Cancelled.", pause: float = 0.0) -> None:
         self.cancel = threading.Event()
         self._first, self._cancelled, self._pause = first, cancelled, pause
-        self._reports: queue.SimpleQueue[tuple[P] | None] = queue.SimpleQueue()  # None ends them
+        self._reports: queue.SimpleQueue[tuple[Any] | None] = queue.SimpleQueue()  # None ends them
         self._done: Future[T] = Future()
 
         def run() -> None:
@@ -254,7 +250,7 @@ class BackgroundWork(Generic[P, T]):
         if not self._done.done():
             self.cancel.set()
 
-    def __iter__(self) -> Iterator[P]:
+    def __iter__(self) -> Iterator[Any]:
         newest, going, due = (self._first,), True, 0.0
         yield self._first
         while going:
@@ -265,7 +261,7 @@ class BackgroundWork(Generic[P, T]):
                 due = time.monotonic() + self._pause
                 yield newest[0]
 
-    def _heard(self) -> list[tuple[P] | None]:
+    def _heard(self) -> list[tuple[Any] | None]:
         """The reports since the last ones; none after a silence."""
         try:
             heard = [self._reports.get(timeout=REPEAT_SECONDS)]

@@ -113,11 +113,6 @@ def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
     return json.dumps({"rows": rows, "kind": kind}) if rows else ""
 
 
-def hidden(value: str = "") -> gr.Textbox:
-    """A text that nobody sees: one event changes it, and its change is another."""
-    return gr.Textbox(value, visible=False, max_lines=1)
-
-
 def note(elem_id: str, *, value: str = "", classes: Sequence[str] = ()) -> gr.HTML:
     """A message beside a control."""
     return drawn(elem_id, "note", value, classes=["note", *classes])

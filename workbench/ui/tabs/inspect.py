@@ -64,7 +64,6 @@ from workbench.ui.tabs.form import (
     field,
     form_note_value,
     heading,
-    hidden,
     kept_value,
     note,
     note_value,
@@ -358,7 +357,7 @@ def _wire_fields(form: Form, services: Services, score: Score, scored: list[str]
 
 def _wire_pattern(form: Form, score: Score, outputs: list[Any]) -> None:
     """Let presets, the pattern's kind, and what they are found to be good for set the pattern."""
-    regex, kind, answer = form.bound[REGEX], form.bound[KIND], hidden()
+    regex, kind, answer = form.bound[REGEX], form.bound[KIND], gr.Textbox("", visible=False)
 
     def choose(chosen: Callable[..., tuple[str, str]]) -> Any:
         """An event that sets the pattern, unless that was typed into since: a field of choices says twice that it was
@@ -383,7 +382,7 @@ def _wire_pattern(form: Form, score: Score, outputs: list[Any]) -> None:
     def picked(request: gr.Request, event: gr.EventData, tab: Tab, regex: str) -> Any:
         return choose(preset_named)(request, tab, regex, str(event._data.get("name")))
 
-    by_kind = choose(lambda draft, kind: (handlers.regex_for(kind, draft.regex), kind))
+    by_kind = choose(lambda draft, kind: (handlers.regex_for(draft, kind), kind))
     ends = choose(lambda draft: (draft.regex, "ends" if _is_separator(draft) else draft.kind))
     given, sets = [form.draft, regex], list(dict.fromkeys([answer, *form.outputs, *outputs]))
     for event, change, more in (

@@ -127,8 +127,10 @@ def build_checks(services: Services) -> SimpleNamespace:
     with gr.Column(elem_id="check-setup", elem_classes=["drawer"], min_width=0):
         drawn("check-title", "panelTitle", constant="Check this setup")
         strip = drawn("preflight-strip", "strip")
-        count = checks.PREFLIGHT_PROMPTS
-        text = f"{count} new prompts: what a run would find before it has learnt. A click opens a prompt."
+        text = (
+            f"{checks.PREFLIGHT_PROMPTS} new prompts: what a run would find before it has learnt. "
+            "A click opens a prompt."
+        )
         preflight = _check("preflight", "Sample them", text, "findings")
         text = "Cheating edits: would an answer earn more with padding, a repeated step, an empty one?"
         probes = _check("probe", "Probe this group", text, "probes", server_functions=served([checks.pair], services))
@@ -359,7 +361,7 @@ def _details(form: Form, opening: Opening) -> Updates:
     return updates | {
         reading.facts: facts_value([] if imported is None else [("", line) for line in imported.facts.notes]),
         groups.paged: gr.update(visible=len(rows) > 1),
-        groups.where: note_value("" if imported is None else opening_handlers.place(imported, 0)),
+        groups.where: note_value("" if imported is None else f"1 of {len(imported):,}"),
         groups.fold: gr.update(visible=len(rows) > 1, open=False),
         groups.listed: gr.update(value=table_value(rows), chosen="0"),
         groups.check: gr.update(visible=has_labels, open=False),
@@ -379,7 +381,7 @@ def _wire_groups(form: Form, services: Services) -> None:
             return {groups.where: note_value(scoring.Note(str(error)))}
         return (
             shown(form, tab, before, after)
-            | {groups.where: note_value(said or opening_handlers.place(imported, tab.place))}
+            | {groups.where: note_value(said or f"{tab.place + 1:,} of {len(imported):,}")}
             | {groups.listed: gr.update(chosen=str(tab.place))}
         )
 

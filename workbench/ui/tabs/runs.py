@@ -17,10 +17,9 @@ import gradio as gr
 from workbench.errors import WorkbenchError
 from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.downloads import FOLDER
-from workbench.ui.handlers import reward_forms, run_follow, scoring, session, sharing
+from workbench.ui.handlers import page_state, reward_forms, run_follow, scoring, session, sharing
 from workbench.ui.handlers import runs as handlers
 from workbench.ui.handlers.fields import DATA, FIRST, METHOD, RUN_SCHEME, is_used, method_field, method_form, run_form
-from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.tabs.form import (
     LAST,
     PRIVATE,
@@ -70,10 +69,12 @@ def wire_run_actions(
     """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
     said, start_note = form.rewards.add_note, form.train.start_note
 
-    def reward(draft: PageState, name: str, workspace: Path) -> tuple[PageState, scoring.Note | None]:
+    def reward(
+        draft: page_state.PageState, name: str, workspace: Path
+    ) -> tuple[page_state.PageState, scoring.Note | None]:
         return draft.with_row(reward_forms.run_as_reward(draft.rows, name, workspace)), None
 
-    actions: dict[str, tuple[Callable[..., tuple[PageState, scoring.Note | None]], str, gr.HTML]] = {
+    actions: dict[str, tuple[Callable[..., tuple[page_state.PageState, scoring.Note | None]], str, gr.HTML]] = {
         "reward": (reward, "inspect", said),
         "policy": (handlers.inspect_policy, "inspect", form.sample_note),
         "settings": (handlers.use_settings, "train", start_note),
@@ -81,7 +82,7 @@ def wire_run_actions(
         "onward": (handlers.train_on, "train", start_note),
     }
 
-    def act(event: gr.EventData, held: Tab) -> Any:
+    def act(event: gr.EventData, held: page_state.Tab) -> Any:
         wanted, name = next(iter(event._data.items()), ("", ""))
         if wanted not in actions:
             return gr.skip()
@@ -144,8 +145,13 @@ def build_train(form: Form, services: session.Services) -> None:
                 *served((*TRAIN_ASKED, *scoring.LABELLING), services.workspace),
                 *served([run_follow.rollouts], services),
             ]
-            charts = handlers.planned_charts(form.first)
-            live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked, charts=charts)
+            live = drawn(
+                "live",
+                "train",
+                _live_value(None, pressed=False),
+                server_functions=asked,
+                charts=handlers.planned_charts(form.first),
+            )
     form.train = SimpleNamespace(
         inherited=inherited,
         rows=rows,
@@ -179,7 +185,7 @@ def wire_train(form: Form, services: session.Services, shows: Sequence[Any]) -> 
     """``shows`` are the events after which the tab may be looked at."""
     widgets, kept = form.train, form.share.kept
 
-    def start(request: gr.Request, tab: Tab) -> list[Any]:
+    def start(request: gr.Request, tab: page_state.Tab) -> list[Any]:
         draft = tab.draft
         run, problem = handlers.start_run(draft, services)
         return [_live_value(run), form_note_value(problem), kept_value(services, draft)]
@@ -193,7 +199,7 @@ def wire_train(form: Form, services: session.Services, shows: Sequence[Any]) -> 
     asks = sending(form, lambda request, tab: form_note_value(handlers.asked_engine(tab.draft)))
     form.engine.ask.click(**asks, outputs=form.engine.note, **PRIVATE)
 
-    def describe(request: gr.Request, tab: Tab) -> Updates:
+    def describe(request: gr.Request, tab: page_state.Tab) -> Updates:
         """Say what the run takes over from Inspect, what it trains on, and what it would take or what keeps it."""
         is_last = tab.asks("run")  # first: whatever is the last has then read the newest
         draft = tab.answered["run"] = tab.draft
@@ -210,7 +216,7 @@ def wire_train(form: Form, services: session.Services, shows: Sequence[Any]) -> 
     outputs = [widgets.inherited, widgets.rows, widgets.estimate, widgets.live, form.check]
     gr.on([*shows, widgets.live.end], describe, form.draft, outputs, **LAST)
 
-    def watch(request: gr.Request, event: gr.EventData, tab: Tab) -> Updates:
+    def watch(request: gr.Request, event: gr.EventData, tab: page_state.Tab) -> Updates:
         tab.watched = str(event._data.get("run") or "")
         return describe(request, tab)
 
@@ -218,14 +224,14 @@ def wire_train(form: Form, services: session.Services, shows: Sequence[Any]) -> 
 
     _wire_yaml(form)
 
-    def answer(request: gr.Request, tab: Tab, before: PageState) -> Updates:
+    def answer(request: gr.Request, tab: page_state.Tab, before: page_state.PageState) -> Updates:
         # The note is of what Start was refused for before.
         return {**describe(request, tab), kept: kept_value(services, tab.draft), widgets.start_note: ""}
 
     answered = [*outputs, kept, widgets.start_note]
     on_change(form, [path for path in form.bound if path not in (METHOD, *form.inspected)], "run", answer, answered)
 
-    def choose(request: gr.Request, tab: Tab, method: str) -> Any:
+    def choose(request: gr.Request, tab: page_state.Tab, method: str) -> Any:
         before = tab.draft
         is_news = tab.choose(METHOD, method)
         return answer(request, tab, before) | method_view(form, method) if is_news else gr.skip()
@@ -242,13 +248,13 @@ def _wire_yaml(form: Form) -> None:
     """The run that Start would start as a text that can be edited, and taken over by the form."""
     yaml = form.train.yaml
 
-    def written(request: gr.Request, tab: Tab) -> Updates:
+    def written(request: gr.Request, tab: page_state.Tab) -> Updates:
         try:
             return {yaml.text: tab.draft.config().to_yaml()}
         except WorkbenchError as error:
             return {form.train.start_note: form_note_value(scoring.Note(str(error)))}
 
-    def taken(tab: Tab, text: str) -> Updates:
+    def taken(tab: page_state.Tab, text: str) -> Updates:
         draft = tab.draft
         try:
             after, said = sharing.take_over(draft, "the text", RunConfig.from_yaml(text))

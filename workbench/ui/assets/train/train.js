@@ -172,6 +172,8 @@ class Train {
     this.drawAhead();
     const first = readAddress(new URL(location.href).searchParams);
     this.recall();
+    this.handles.watch("charts", () => this.drawAhead());
+    this.drawAhead();
     // The button itself may be mounted after this.
     document.addEventListener("click", ({ target }) => {
       if (!this.looked || !(target instanceof Element && target.closest("#start"))) return;
