@@ -336,7 +336,7 @@ def launched(
 
     monkeypatch.setattr(page, "_Server", Server)
     monkeypatch.setattr(page, "create_app", create)
-    monkeypatch.setattr(page, "free_port", lambda host, port: port)
+    monkeypatch.setattr(page.page_link, "free_port", lambda host, port: port)
     monkeypatch.setattr(page, "threading", SimpleNamespace(Thread=Thread))
 
     def announce(link: str) -> None:
