@@ -293,9 +293,8 @@ def number_in(text: str) -> Any:
 
 def in_words(value: Any) -> str:
     """A value as a form says it."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    switched = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else None
+    return switched or (f"{value:g}" if isinstance(value, float) else str(value))
 
 
 @cache

@@ -29,34 +29,6 @@ from workbench.ui.handlers.fields import help_of, label_of
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, row_of, set_fields
 from workbench.ui.payloads import FieldPayload, FormPayload
 
-FORMAT_CHOICES: tuple[tuple[str, str], ...] = (
-    ("by its architecture", ""),
-    ("classifier: one score a completion", "classifier"),
-    ("stepwise: token classification (TRL)", "stepwise"),
-    ("ки: P(+) of {+, −} (Math-Shepherd)", "ki"),
-    ("<extra_0> after each step (Qwen2.5-Math-PRM)", "extra-0"),
-    ("chat turns answered + or − (RLHFlow)", "turns"),
-    ("implicit: how the likelihood of the answer moved", "implicit"),
-)
-"""Label and value of each choice of format."""
-REDUCE_CHOICES: tuple[tuple[str, str], ...] = (
-    ("a score for each step", ""),
-    ("outcome: the last step's", "last"),
-    ("outcome: the least", "min"),
-    ("outcome: the product", "product"),
-)
-"""Label and value of what a process reward model is used as."""
-
-
-BELIEF_OF = (("the answer", "answer"), ("the rest of a reference solution", "reference"))
-BELIEF_FORMS = (
-    ("what it adds to the belief", "difference"),
-    ("what it adds to the best so far", "watermark"),
-    ("the belief after it", "value"),
-)
-"""Label and value of what a policy believes in, and of what a step scores."""
-KINDS = (("each step", "step"), ("whole answers", "outcome"))
-"""Label and value of what a judge scores."""
 MODEL, JUDGE, BELIEF, VALUES, FILE = "model", "judge", "belief", "monte_carlo", "file"
 SECTIONS: Mapping[str, type[Any]] = {
     MODEL: ModelConfig, JUDGE: JudgeConfig, BELIEF: BeliefConfig, VALUES: MonteCarloConfig,
@@ -121,21 +93,51 @@ FOLDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
 """Those that are folded away; what else a section has is set in a file."""
 SPECIAL: Mapping[str, Mapping[str, Any]] = {
     "model.path": {
-        "label": "Reward model: folder, Hub id or run:NAME", "placeholder": "Qwen/Qwen2.5-Math-PRM-7B",
+        "label": "Reward model: folder, Hub id or run:NAME",
+        "placeholder": "Qwen/Qwen2.5-Math-PRM-7B",
     },
-    "model.format": {"label": "Format", "choices": FORMAT_CHOICES},
-    "model.reduce": {"label": "Used as", "choices": REDUCE_CHOICES},
+    "model.format": {
+        "label": "Format",
+        "choices": (
+            ("by its architecture", ""),
+            ("classifier: one score a completion", "classifier"),
+            ("stepwise: token classification (TRL)", "stepwise"),
+            ("ки: P(+) of {+, −} (Math-Shepherd)", "ki"),
+            ("<extra_0> after each step (Qwen2.5-Math-PRM)", "extra-0"),
+            ("chat turns answered + or − (RLHFlow)", "turns"),
+            ("implicit: how the likelihood of the answer moved", "implicit"),
+        ),
+    },
+    "model.reduce": {
+        "label": "Used as",
+        "choices": (
+            ("a score for each step", ""),
+            ("outcome: the last step's", "last"),
+            ("outcome: the least", "min"),
+            ("outcome: the product", "product"),
+        ),
+    },
     "model.trust_remote_code": {"label": "Trust and run code from its repository"},
-    "judge.kind": {"label": "Scores", "choices": KINDS},
+    "judge.kind": {"label": "Scores", "choices": (("each step", "step"), ("whole answers", "outcome"))},
     "judge.rubric": {"kind": "long"},
-    "belief.of": {"label": "Belief in", "choices": BELIEF_OF},
-    "belief.form": {"label": "A step scores", "choices": BELIEF_FORMS},
+    "belief.of": {
+        "label": "Belief in",
+        "choices": (("the answer", "answer"), ("the rest of a reference solution", "reference")),
+    },
+    "belief.form": {
+        "label": "A step scores",
+        "choices": (
+            ("what it adds to the belief", "difference"),
+            ("what it adds to the best so far", "watermark"),
+            ("the belief after it", "value"),
+        ),
+    },
     "monte_carlo.continuations": {"label": "Continuations, k"},
     "monte_carlo.outcome": {"label": "Outcome reward", "kind": "outcome"},
     "monte_carlo.progress": {"label": "Score a step by progress: its value less the one before", "kind": "switch"},
     "monte_carlo.in_run": {"label": "Use in the run, estimated anew at each step"},
     "file.path": {"label": "Saved function, or a file's path: FILE.py or FILE.py::NAME", "kind": "saved"},
-}  # fmt: skip
+}
 """What a field has beside what its section says."""
 NEW: Mapping[str, Mapping[str, Any]] = {"model": {"reduce": ""}, "judge": {"base_url": "http://127.0.0.1:8000/v1"}}
 """What a form that adds a reward holds, where that is no default."""
@@ -345,9 +347,8 @@ def _estimate(
 
 
 def _status(event: dict[str, Any]) -> str:
-    if "done" in event:
-        return f"{event['done']} of {event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s"
-    return session.progress_text(event)
+    done = "{done} of {total} continuations, {tokens} tokens, {seconds:.0f} s"
+    return done.format(**event) if "done" in event else session.progress_text(event)
 
 
 # ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────

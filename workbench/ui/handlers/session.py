@@ -288,9 +288,7 @@ def progress_text(event: dict[str, Any]) -> str:
         return f"sampling: {say_count(tokens, 'token')}{rate}, {done} of {len(event['texts'])} finished"
     if "waiting" in event:
         return f"waiting while the model worker {event['waiting']}"
-    if "loading" in event:
-        return f"loading policy {event['loading']}"
-    return "asking the policy"
+    return f"loading policy {event['loading']}" if "loading" in event else "asking the policy"
 
 
 # ── stored groups ────────────────────────────────────────────────────────────────────────────────────────────────────
