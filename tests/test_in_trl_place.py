@@ -234,17 +234,6 @@ def test_evaluation_and_what_is_learnt_after_a_resume_are_trls(tiny, tmp_path):
         assert [ours[name] for name in told] == pytest.approx([stock[name] for name in told], abs=1e-4, nan_ok=True)
 
 
-def test_rewards_normalised_one_by_one_are_credited_as_the_loss_has_them(tiny, tmp_path):
-    stored = []
-    settings = {"multi_objective_aggregation": "normalize_then_sum"}
-    trainer = ours(tiny, tmp_path, [short, twelve], lambda step, credits: stored.extend(credits), **settings)
-    used = trainer._generate_and_score_completions(rows(PLAIN))["advantages"]
-    for i in range(4):
-        explanation = stored[0].explain(i, 0)
-        assert explanation.advantage == used[i, 0].item() != 0
-        assert sum(term.value for term in explanation.terms) == pytest.approx(explanation.advantage, abs=1e-6)
-
-
 def thirds(prompts, completions, **columns):
     return [0.1 if "12" in text else 1 / 3 if "Step" in text else 0.7 for text in completions]
 

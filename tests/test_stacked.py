@@ -79,17 +79,6 @@ def test_adapters_are_added_to_the_weights_as_by_hand(first: Path, second: Path)
     assert with_reference(merged, group) is not None
 
 
-def test_one_adapter_alone_is_what_peft_makes_of_it(first: Path) -> None:
-    policy = load_policy("tiny", adapter=str(first), device="cpu")
-    theirs = PeftModel.from_pretrained(load_policy("tiny", device="cpu").model, str(first)).eval()
-    ids = policy.tokenizer(TEXT, return_tensors="pt")["input_ids"]
-    with torch.no_grad():
-        assert torch.equal(policy.model(input_ids=ids).logits, theirs(input_ids=ids).logits)
-    torch.testing.assert_close(
-        log_probs(load_policy("tiny", merge={str(first): 1}, device="cpu")), log_probs(policy), atol=1e-5, rtol=1e-6
-    )
-
-
 def test_a_sum_of_adapters_is_one_adapter_with_the_first_one_s_rows_in_front() -> None:
     """2 · [1; 2] [3 4] + 6 · [1; 0] [1 1] on the module x, 6 · [5; 7] [1 0] on y: ranks 1 and 1, scales 2 and 6."""
     ours = Lora({"x": (torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0], [2.0]]))}, 2.0)
