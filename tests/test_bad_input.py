@@ -204,7 +204,7 @@ def test_invariant_one_damaged_file_hides_nothing_else(tmp_path: Path) -> None:
     ):
         (run.path / file).parent.mkdir(parents=True, exist_ok=True)
         (run.path / file).write_bytes(b'{"torn\xff\n')
-        for read in (run.metrics_rows, run.config, run.differences, lambda: run.rollouts(0)):
+        for read in (run.metrics_rows, run.config, lambda: run.rollouts(0)):
             held(read)
         assert (about(run), checkpoints.newest_valid(run.dir.checkpoints)[0]) == (About(), None)
         assert {listed.name: listed.summary().readable for listed in list_runs(tmp_path)}["whole"]
