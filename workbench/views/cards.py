@@ -92,13 +92,8 @@ Part = str | Title | Note | Text | Table | Drawing | Section
 # ── HTML ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@cache
-def style() -> str:
-    return asset("cards.css")
-
-
 def card(*parts: str) -> str:
-    return f'<style>{style()}</style><div class="wd {PLAIN}">{"".join(parts)}</div>'
+    return f"<style>{asset('cards.css')}</style><div class='wd {PLAIN}'>{''.join(parts)}</div>"
 
 
 def draw_html(parts: Sequence[Part]) -> str:

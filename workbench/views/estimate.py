@@ -72,7 +72,8 @@ def _time(config: RunConfig, pace: Pace | None) -> str:
         return f"estimate after your first {config.method.name.upper()} run of this policy"
     planned = config.method.rows_per_step
     step = pace.seconds * planned / pace.rows
-    scaled = "" if planned == pace.rows else f", scaled from {pace.rows} to {_batch(config)}"
+    rows = (config.method.kind or "completions").replace("_", " ")
+    scaled = "" if planned == pace.rows else f", scaled from {pace.rows} to {planned:,} {rows}"
     steps = config.run.steps
     return f"about {duration(steps * step)}: {say_count(steps, 'step')} of {step:.2g} s, the pace of {pace.run}{scaled}"
 
@@ -109,16 +110,6 @@ def _rate_warning(config: RunConfig, parameters: int | None) -> str | None:
         return None
     times = float(f"{rate / usual:.2g}")
     return f"{rate:g} is {times:,.0f} times {whose} ({usual:g}), which such a policy may not survive; lower it"
-
-
-def _batch(config: RunConfig) -> str:
-    """Return what a step's batch holds, in words."""
-    rows = config.method.rows_per_step
-    return (
-        say_count(rows, "completion")
-        if config.method.kind is None
-        else f"{rows} {config.method.kind.replace('_', ' ')}"
-    )
 
 
 def duration(seconds: float) -> str:

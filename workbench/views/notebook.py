@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -60,7 +61,6 @@ class Watch:
         self._rows: list[dict[str, Any]] = []
         self._reader = MetricsReader(run.dir)
         self._thread: threading.Thread | None = None
-        self._left = threading.Event()
 
     def html(self) -> str:
         """State and progress as they are now."""
@@ -84,18 +84,14 @@ class Watch:
         return {"text/plain": "\n".join(map(str, charts)), **drawn._repr_mimebundle_()}
 
     def follow(self, draw: Any) -> None:
-        """Call ``draw(html)`` whenever there is something new, until the run is over or ``leave`` is called."""
+        """Call ``draw(html)`` whenever there is something new, until the run is over."""
         shown: Any = None
-        for news in self._reader.follow(self.run.status, lambda: self._left.wait(self.every)):
+        for news in self._reader.follow(self.run.status, lambda: time.sleep(self.every)):
             state = (news.status.state, news.status.reason, news.status.step)
             self._rows = news.rows if news.restarted else self._rows + news.rows
             if news.rows or state != shown:
                 draw(self.html())
                 shown = state
-
-    def leave(self) -> None:
-        """Stop watching; the run goes on."""
-        self._left.set()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the last drawing is done. A cell that calls this shows nothing more afterwards."""
@@ -117,9 +113,8 @@ class Watch:
 
         def watch() -> None:
             self.follow(draw)
-            if self.run.status().final:
-                button.close()
-                controls.update(HTML(""))
+            button.close()
+            controls.update(HTML(""))
 
         self._thread = threading.Thread(target=watch, name=f"watch {self.run.name}", daemon=True)
         self._thread.start()
