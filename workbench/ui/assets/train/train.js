@@ -168,8 +168,6 @@ class Train {
   }
 
   start() {
-    this.handles.watch("charts", () => this.drawAhead());
-    this.drawAhead();
     const first = readAddress(new URL(location.href).searchParams);
     this.recall();
     this.handles.watch("charts", () => this.drawAhead());
