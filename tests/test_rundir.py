@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 
 from tests.credits import make_credit as scored_credit
 from tests.credits import make_rollout
+from workbench import rundir
 from workbench.credit import credit_group
 from workbench.errors import RunError
+from workbench.files import replace_file
 from workbench.rewards import RewardConfig
 from workbench.rundir import RunDir, checkpoints, metrics
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
@@ -329,6 +331,22 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path: Pat
 
 
 # -- a full disk ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_ends_on_a_full_disk_says_so_in_the_space_reserved_for_it(run: RunDir, monkeypatch) -> None:
+    left = [0, 1]  # how many writes the disk has room for, once the reserve is gone
+
+    def write(path: Path, data: bytes) -> None:
+        if not left.pop(0):
+            raise RunError("the disk is full")
+        replace_file(path, data)
+
+    monkeypatch.setattr(rundir, "replace_file", write)
+    run.set_status("failed", "the disk is full at step 7")
+    assert (run.status().state, run.status().reason) == ("failed", "the disk is full at step 7")
+    left.append(0)
+    with pytest.raises(RunError, match="full"):
+        run.note(step=8)
 
 
 def test_only_a_run_that_is_over_begins_again(run: RunDir) -> None:

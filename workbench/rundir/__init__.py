@@ -32,7 +32,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TAIL_BYTES = 64 * 1024
+RESERVE = ".reserve"
 
 RunState = Literal["queued", "starting", "running", "finished", "stopped", "failed", "crashed"]
 FINAL_STATES: frozenset[RunState] = frozenset({"finished", "stopped", "failed", "crashed"})
@@ -176,6 +177,7 @@ class RunDir:
             (draft / "metrics.jsonl").write_bytes(metrics_log.HEADER)
             (draft / "log.txt").touch()
             replace_file(draft / "status.json", encode(dataclasses.asdict(status)))
+            _reserve(draft)
             return cls(move_in(draft, parent, config.name))
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -232,7 +234,14 @@ class RunDir:
         status = dataclasses.replace(
             status, reason=redact(status.reason), warnings=tuple(redact(warning) for warning in status.warnings)
         )
-        replace_file(self.path / "status.json", encode(dataclasses.asdict(status)))
+        path, data, reserve = self.path / "status.json", encode(dataclasses.asdict(status)), self.path / RESERVE
+        try:
+            replace_file(path, data)
+        except RunError:
+            if not reserve.exists():
+                raise
+            reserve.unlink()  # so that a run that ends because the disk is full can say so
+            replace_file(path, data)
         return status
 
     def begin_again(self) -> RunStatus:
@@ -244,6 +253,7 @@ class RunDir:
             status = self.status()
             if not status.final:
                 raise RunError(f"run {self.name!r} is {status.state}; only a run that is over can be resumed")
+            _reserve(self.path)
             return self._write_status(
                 status,
                 state="queued",
@@ -415,3 +425,9 @@ def _made(path: Path) -> int:
 
 def _is_run(path: Path) -> bool:
     return RUN_NAME.fullmatch(path.name) is not None and any(os.path.lexists(path / file) for file in _OF_A_RUN)
+
+
+def _reserve(folder: Path) -> None:
+    """Reserve disk space for the final status of a run whose disk gets full."""
+    with suppress(OSError):  # on a disk as full as that the run says so at its first row
+        (folder / RESERVE).write_bytes(bytes(64 * 1024))
