@@ -98,7 +98,7 @@ function columnTitles(rollout, measure) {
     { class: "cols", "aria-hidden": "true" },
     hasRewards(rollout) ? el("span", { class: "r" }, isWatched(rollout) ? "label" : "reward") : null,
     el("span", { class: "a measure" }, measure.short),
-    rollout.later ? el("span", { class: "l", title: LATER_TITLE }, "from later") : null,
+    rollout.later ? el("span", { class: "l", title: LATER_TITLE }, "later") : null,
   );
 }
 

@@ -122,7 +122,7 @@ export class Legend {
         ? [sign(el("span", { class: "culprit" }, "8"), "where a wrong step goes wrong", CULPRIT_TITLE)]
         : []),
       sign("reward", "the step’s own, before anything is normalised", "The weighted sum of the step rewards"),
-      sign("from later", "what the steps after it add to its advantage", LATER_TITLE),
+      sign("later", "what the steps after it add to its advantage", LATER_TITLE),
       ...(data.rollouts.some(straddles) ? [sign("┊", "token of two steps", STRADDLES_TITLE)] : []),
       ...(hasTurns ? [sign(el("span", { class: "says", "data-said": "turn 1" }), "a turn", TURN_TITLE)] : []),
       ...(hasTurns
