@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 from axe_playwright_python.sync_playwright import Axe
 from playwright._impl import _sync_base
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -87,6 +87,10 @@ class App:
         return {"Authorization": f"Bearer {self.token}"}
 
 
+CARDS = "#drawing .rollout:not(.streaming)"
+CHIPS = f"{CARDS} .chip"
+PATTERN = r"(?m)^(?:Step \d+|Answer):"
+"""What the page opens with."""
 GROUP_DRAWN = (
     "(() => { const h = document.querySelector('#heatmap')?.heatmap; return h && !h.streams"
     " && h.data.rollouts.length === 8 && h.cards.querySelector('.chip') !== null; })()"
@@ -189,10 +193,50 @@ def close_editor(page: Page) -> None:
     expect(page.locator("#reward-editor")).to_be_hidden()
 
 
+def set_regex(page: Page, text: str) -> None:
+    page.locator("#regex textarea").fill(text)
+
+
+def advantages(page: Page) -> list[list[float]]:
+    """Those of the group on Inspect, by rollout and token."""
+    found: list[list[float]] = page.evaluate(
+        "document.querySelector('#heatmap').heatmap.data.rollouts.map(r => r.advantages)"
+    )
+    return found
+
+
 def choose(page: Page, field: str, name: str) -> None:
     """Choose from a list of choices by its elem_id."""
     page.locator(f"#{field} input").click()
     page.get_by_role("option", name=name, exact=True).click()
+
+
+COUNTS = """const ask = window.fetch;
+window.pending = 0;
+window.fetch = async (...asking) => {
+  const isEvent = String(asking[0]?.url ?? asking[0]).includes("run/predict");
+  window.pending += isEvent;
+  return ask(...asking).finally(() => window.pending -= isEvent);
+};"""
+CALM = """() => new Promise((then) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => then(window.pending === 0))))"""
+"""Every answer is there and drawn: no button is drawn anew under the pointer."""
+
+
+def is_event(request: Request) -> bool:
+    """Return whether it tells the app of something that happened on the page."""
+    return "gradio_api/run/predict" in request.url
+
+
+def start_over(page: Page) -> None:
+    """Have Inspect as it opens, by the page's own button."""
+    page.set_viewport_size({"width": 1280, "height": 860})
+    page.locator("#inspect-tab-button").click()
+    show_more(page)
+    with page.expect_request(is_event):
+        page.locator("#start-over").click()
+    page.wait_for_function(CALM)
+    page.wait_for_function(GROUP_DRAWN)
 
 
 def show_more(page: Page) -> None:
@@ -277,24 +321,6 @@ def expect_no_wrapped_steps(page: Page) -> None:
     page.set_viewport_size({"width": 1280, "height": 860})
 
 
-def expect_no_sideways_scroll(page: Page, shown: str) -> None:
-    """Neither the page nor Inspect's column of controls, with what is shown in it, is wider than its place, on a desk
-    and on a phone."""
-    _expect_fits(page, shown)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_role("button", name="Show controls").click()
-    _expect_fits(page, shown)
-    page.set_viewport_size({"width": 1280, "height": 860})
-
-
-def _expect_fits(page: Page, shown: str) -> None:
-    expect(page.locator(shown)).to_be_visible()
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
-    page.wait_for_function(
-        "() => { const node = document.querySelector('#controls'); return node.scrollWidth - node.clientWidth <= 1; }"
-    )
-
-
 def serious(page: Page) -> list[str]:
     """What axe finds that keeps people from using the page."""
     # Built as the first ones are; checking all takes half a minute for cards, and minutes for a table of 300 rows.
@@ -360,6 +386,7 @@ def visit(
     page.emulate_media(**media)
     # Gradio calls off what is under way when a page is left, and a page that waits for the next one complains of that.
     page.add_init_script("addEventListener('beforeunload', () => { console.error = () => {} })")
+    page.add_init_script(COUNTS)
     if script:
         page.add_init_script(script)
     seen = Seen(url.split("?")[0])

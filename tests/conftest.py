@@ -78,22 +78,22 @@ def pytest_collection_finish() -> None:
 LOTS = {
     "browser 0": {
         "test_browser",
+        "test_browser_models",
         "test_browser_opening",
         "test_browser_rewards",
         "test_browser_runs",
-        "test_drawing",
-        "test_drawing_links",
-        "test_live",
         "test_viewers",
     },
     "browser 1": {
         "test_api",
+        "test_browser_access",
         "test_browser_checks",
-        "test_browser_importing",
-        "test_browser_models",
-        "test_browser_polish",
-        "test_browser_trust",
+        "test_browser_data",
+        "test_browser_sharing",
+        "test_drawing",
+        "test_drawing_links",
         "test_hostile_text",
+        "test_live",
     },
     "runs": {
         "test_real_runs",
@@ -279,11 +279,19 @@ def browser() -> Iterator[Browser]:
         forget(_browsers[0])
 
 
-@pytest.fixture
-def page(browser: Browser, app: App) -> Iterator[Page]:
-    """The page as it opens, its first group drawn."""
-    from tests.browsing import GROUP_DRAWN, visit
+@pytest.fixture(scope="module")
+def opened(browser: Browser, app: App) -> Iterator[Page]:
+    """A page that a file's tests share."""
+    from tests.browsing import visit
 
     with visit(browser, app.url) as page:
-        page.wait_for_function(GROUP_DRAWN)
         yield page
+
+
+@pytest.fixture
+def page(opened: Page) -> Page:
+    """The file's page as it opens, its first group drawn."""
+    from tests.browsing import start_over
+
+    start_over(opened)
+    return opened

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browsing import (
+    CALM,
     SECONDS,
     App,
     add_own_reward,
     choose,
     expect_rollouts,
     heard,
+    is_event,
     show_more,
     visit,
     with_token,
@@ -44,10 +46,6 @@ def held_back(page: Page) -> Iterator[None]:
     holds = False
     for route in waiting:
         route.continue_()
-
-
-def is_event(request: Request) -> bool:
-    return "gradio_api/run/predict" in request.url
 
 
 TYPE_AT_ONCE = """([opener, field]) => new Promise((resolve) => {
@@ -82,18 +80,11 @@ NO_FRAME = "() => { const asked = window.framesAsked; window.framesAsked = 0; re
 """Asked once a second, whether anything was animated since."""
 
 
-PARTS = [
-    ("#train-tab-button", "#steps input"),
-]
-
-
 @pytest.mark.usefixtures("workspace")  # a run that another test left is opened on Train, and again after a reload
 def test_invariant_no_answer_of_the_page_sets_a_value_that_somebody_may_be_typing(browser: Browser, app: App) -> None:
-    context = browser.contexts[0]
-    page = context.new_page()
-    page.set_default_timeout(SECONDS)
-    page.add_init_script(COUNT_FRAMES)
-    try:
+    with browser.contexts[0].new_page() as page:
+        page.set_default_timeout(SECONDS)
+        page.add_init_script(COUNT_FRAMES)
         with held_back(page):
             with page.expect_request(is_event):
                 page.goto(with_token(f"{app.url}?task=chain-arithmetic-tags&example=2&scheme=outcome"))
@@ -105,7 +96,6 @@ def test_invariant_no_answer_of_the_page_sets_a_value_that_somebody_may_be_typin
         expect(page.locator("#scheme input")).to_have_value("outcome")
         expect(page.locator(REGEX)).to_have_value("mine")
         what_is_typed_after_the_fields_before_were_left_stays(page)
-        what_is_typed_into_a_part_that_just_opened_stays(page)
         page.wait_for_function(NO_FRAME, polling=1000)  # a page that nobody touches rests
 
         page.emulate_media(reduced_motion="reduce")
@@ -113,16 +103,15 @@ def test_invariant_no_answer_of_the_page_sets_a_value_that_somebody_may_be_typin
             with page.expect_request(is_event):
                 page.reload()
             expect(page.locator(REGEX)).to_have_count(1)
-            expect(page.locator(REGEX)).to_be_hidden()
         page.locator("#seed input").fill("77")
         expect(page.locator("#drawing .summary")).to_contain_text("no step found in 8 of 8")
         expect(page.locator(REGEX)).to_have_value("mine")
         expect(page.locator("#seed input")).to_have_value("77")
         a_row_goes_while_what_went_before_is_answered(page)
         what_a_run_would_take_is_told_of_what_is_chosen_last(page)
-        what_is_typed_into_a_part_that_just_opened_stays(page)
-    finally:
-        page.close()
+        page.get_by_role("tab", name="Inspect").click()
+        page.locator("#train-tab-button").wait_for(state="attached")
+        assert page.evaluate(TYPE_AT_ONCE, ["#train-tab-button", "#steps input"]) == "77"
 
 
 def what_is_typed_after_the_fields_before_were_left_stays(page: Page) -> None:
@@ -140,11 +129,8 @@ def what_is_typed_after_the_fields_before_were_left_stays(page: Page) -> None:
 
 
 HOLD = """const asked = window.fetch;
-window.pending = 0;
 window.fetch = async (...asking) => {
-  const isEvent = String(asking[0]?.url ?? asking[0]).includes("run/predict");
-  window.pending += isEvent;
-  const answer = await asked(...asking).finally(() => window.pending -= isEvent);
+  const answer = await asked(...asking);
   if (window.holds && (await answer.clone().text()).includes(window.holds)) {
     window.holds = "";
     await new Promise((then) => { window.arrive = then; });
@@ -152,14 +138,11 @@ window.fetch = async (...asking) => {
   return answer;
 };"""
 """An answer of the app's with the text that it ``holds`` is on its way until ``arrive()``."""
-CALM = """() => new Promise((then) =>
-  requestAnimationFrame(() => requestAnimationFrame(() => then(window.pending === 0))))"""
-"""Every answer is there and drawn: no button is drawn anew under the pointer."""
 
 
 def test_what_is_changed_in_rows_while_the_list_is_replaced_stays(browser: Browser, app: App) -> None:
     """A row that stays is as it was typed; what replaces the weight of the answer replaces that alone."""
-    with visit(browser, app.url, apart=True, script=HOLD) as page:
+    with visit(browser, app.url, script=HOLD) as page:
         expect_rollouts(page, 8)
         add_own_reward(page, "def same(prompt, step, **columns):\n    return 1.0\n")
         expect(page.locator("#reward-note-2")).to_contain_text("each step")
@@ -205,13 +188,6 @@ def what_is_typed_while_fields_are_replaced_stays_and_undoes_no_other(page: Page
     expect(thinking).not_to_be_checked()
 
 
-def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:
-    show_more(page)
-    for opener, field in PARTS:
-        page.locator(opener).wait_for(state="attached")
-        assert page.evaluate(TYPE_AT_ONCE, [opener, field]) == "77"
-
-
 def a_row_goes_while_what_went_before_is_answered(page: Page) -> None:
     """The list is one value: what is sent last has both changes, and no answer brings a row back."""
     with heard(page), held_back(page):
@@ -248,18 +224,14 @@ def what_a_run_would_take_is_told_of_what_is_chosen_last(page: Page) -> None:
             route.continue_()
     expect(page.locator("#rows-found")).to_have_text("100,000 pairs to train on, 1,000 held out")
     choose(page, "method", "grpo")
-    page.get_by_role("tab", name="Inspect").click()
 
 
 def test_a_page_whose_opening_failed_can_be_used(browser: Browser, app: App) -> None:
-    context = browser.new_context()
-    try:
-        page = context.new_page()
+    with browser.contexts[0].new_page() as page:
+        page.set_default_timeout(SECONDS)
         page.route(EVENTS, lambda route: route.fulfill(status=500, json={"error": "made up"}))
         page.goto(with_token(app.url))
         expect(page.locator(REGEX)).to_be_visible()
         page.unroute(EVENTS)
         page.locator(REGEX).fill(r"\n+")
         expect_rollouts(page, 8)
-    finally:
-        context.close()
