@@ -233,7 +233,7 @@ def verl(run: Run, folder: Path) -> Part:
     largest: dict[str, float] = {}
     for config.grpo.loss_type in LOSSES:
         target = folder / config.grpo.loss_type
-        export_run(config, credits, target)
+        export_run(config, credits, target, "verl")
         command = [str(ENVIRONMENT / "bin" / "python"), "check.py"]
         done = subprocess.run(command, cwd=target, capture_output=True, text=True, check=False)
         if done.returncode:

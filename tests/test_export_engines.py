@@ -1,16 +1,21 @@
 """A run as a folder for an engine: its check passes as it is written, and is red where anything is changed."""
 
+import importlib
 import json
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
+from transformers import get_scheduler
 
 import workbench as wb
 from tests.configs import short_run
 from workbench.credit import credit_groups
+from workbench.engines.exchange import rows_of
 from workbench.engines.export import export_run
 from workbench.errors import ConfigError
 from workbench.rewards import score_group
@@ -18,16 +23,17 @@ from workbench.schema import Group, Rollout
 from workbench.steps import token_texts
 
 TASK = wb.load_task("chain-arithmetic")
+TARGETS = ("verl", "tinker")
 ALONE = """
-import os, runpy, sys
-import numpy, pydantic, regex
-sys.modules["verl"] = None
+import os, sys
+sys.modules |= dict.fromkeys(("verl", "tinker"))
+sys.path.insert(0, sys.argv[1])
+import workbench.credit.assign, workbench.rewards.protocol, workbench.steps.split
+assert os.path.samefile(workbench.__file__, sys.argv[1] + "/workbench/__init__.py")
 for folder in sys.argv[1:]:
-    if not (child := os.fork()):  # which has the libraries already
+    if not (child := os.fork()):  # which has the first folder's copies already
         os.chdir(folder)
         sys.path.insert(0, folder)
-        import workbench
-        assert os.path.samefile(workbench.__file__, "workbench/__init__.py")
         BODY
         sys.stdout.flush()
         os._exit(0)
@@ -48,18 +54,18 @@ def answers_to(example):
     return [right, f"Well.\n{right}1", f"{lines[0]}\nStep 2:\nAnswer: 0", "\n".join(lines[:2]), ""]
 
 
-def credits_of(config, tokenizer):
-    """Two groups as a run of this configuration stores them; all but the fourth answer have an end token."""
-    groups, credit = [], config.grpo.credit
-    for example in (TASK[0], TASK[1]):
-        rollouts = []
-        for number, text in enumerate(answers_to(example)):
-            ids = [*tokenizer(text)["input_ids"], *[tokenizer.eos_token_id] * (number != 3)]
-            rollouts.append(Rollout(tuple(ids), tuple(token_texts(tokenizer, ids)), finished=number != 3))
-        sampling = {"mask_truncated_completions": config.grpo.mask_truncated_completions}
-        group = Group(example.prompt, tuple(rollouts), columns=example.columns, sampling=sampling)
+def credits_of(config, tokenizer, answered):
+    """Groups of (prompt, columns, the answers' ids) as a run of this configuration stores them."""
+    sampling = {"mask_truncated_completions": config.grpo.mask_truncated_completions}
+    groups = []
+    for prompt, columns, answers in answered:
+        rollouts = [
+            Rollout(tuple(ids), tuple(token_texts(tokenizer, ids)), finished=ids[-1] == tokenizer.eos_token_id)
+            for ids in answers
+        ]
+        group = Group(prompt, tuple(rollouts), columns=columns, sampling=sampling)
         groups.append(score_group(group, config.grpo.pattern, config.grpo.rewards))
-    return credit_groups(groups, **credit.keywords())
+    return credit_groups(groups, **config.grpo.credit.keywords())
 
 
 def run_in(folders, body=CHECK):
@@ -70,21 +76,40 @@ def run_in(folders, body=CHECK):
     return done.stdout
 
 
-def exported(tmp_path, tiny, **method):
+def export(config, tokenizer, folder, target):
+    """Export with two groups, in which all but the fourth answer have an end token."""
+    answered = []
+    for example in (TASK[0], TASK[1]):
+        ids = [tokenizer(text)["input_ids"] for text in answers_to(example)]
+        ends = [[*row, *[tokenizer.eos_token_id] * (number != 3)] for number, row in enumerate(ids)]
+        answered.append((example.prompt, example.columns, ends))
+    return export_run(config, credits_of(config, tokenizer, answered), folder, target)
+
+
+def exported(folder, tiny, target, **method):
     config = short_run(method={"sampling": {"num_generations": 5}} | method)
-    export_run(config, credits_of(config, tiny.tokenizer), tmp_path / "out")
-    return tmp_path / "out"
+    export(config, tiny.tokenizer, folder, target)
+    return folder
 
 
 GATED = {"credit": {"scheme": "step", "outcome_weight": 0.5, "gate": "outcome"}, "loss_type": "grpo"}
 MASKED = {"credit": {"gamma": 0.9, "clip": 1}, "mask_truncated_completions": True, "loss_type": "dr_grpo"}
 
 
-def test_the_check_of_what_is_exported_passes(tmp_path, tiny):
-    methods = {"process": {}, "gated": GATED, "masked": MASKED}
-    said = run_in([exported(tmp_path / name, tiny, **method) for name, method in methods.items()])
-    assert said.count("10 completions") == 3
-    assert said.count("\n0\n") == 3, said
+@pytest.fixture(scope="module")
+def as_written(tmp_path_factory, tiny):
+    """A folder for each engine."""
+    return {target: exported(tmp_path_factory.mktemp("written") / target, tiny, target) for target in TARGETS}
+
+
+def test_the_check_of_what_is_exported_passes(tmp_path, tiny, as_written):
+    methods = {"gated": GATED, "masked": MASKED}
+    others = [
+        exported(tmp_path / target / name, tiny, target, **methods[name]) for target in TARGETS for name in methods
+    ]
+    said = run_in([*as_written.values(), *others])
+    assert said.count("10 completions") == 6
+    assert said.count("\n0\n") == 6, said
 
 
 def test_schemes_are_carried_bit_for_bit(tmp_path, tiny):
@@ -94,7 +119,7 @@ def test_schemes_are_carried_bit_for_bit(tmp_path, tiny):
         "print(check.credit_apart(core.advantages(table, [row['group'] for row in check.ROWS])))"
     )
     schemes = ("outcome", "rescaled", "min")
-    folders = [exported(tmp_path / scheme, tiny, credit={"scheme": scheme}) for scheme in schemes]
+    folders = [exported(tmp_path / scheme, tiny, "tinker", credit={"scheme": scheme}) for scheme in schemes]
     assert run_in(folders, code) == "0.0\n" * 3
 
 
@@ -130,21 +155,25 @@ CHANGES = {
     "verl: the divisor": in_text("verl.yaml", "loss_agg_mode: token-mean", "loss_agg_mode: seq-mean-token-sum"),
     "verl: a normaliser after it": in_text("verl.yaml", "batch_normalize: false", "batch_normalize: true"),
     "verl: a KL in the reward": in_text("verl.yaml", "use_kl_in_reward: false", "use_kl_in_reward: true"),
+    "tinker: the divisor": in_text("settings.json", '"loss_type": "dapo"', '"loss_type": "grpo"'),
+    "tinker: the shift": in_text("train.py", "len(prompt_ids) - 1", "len(prompt_ids)"),
 }
 
 
-@pytest.fixture(scope="module")
-def as_written(tmp_path_factory, tiny):
-    return exported(tmp_path_factory.mktemp("verl"), tiny)
-
-
 def test_the_check_is_red_where_anything_is_changed(tmp_path, as_written):
-    for number, change in enumerate(CHANGES.values()):
-        shutil.copytree(as_written, tmp_path / str(number))
-        change(tmp_path / str(number))
-    said = run_in(tmp_path / str(number) for number in range(len(CHANGES)))
-    status = dict(zip(CHANGES, (line for line in said.splitlines() if line in "01"), strict=True))
-    assert status == dict.fromkeys(CHANGES, "1")
+    changed = {
+        (target, what): tmp_path / f"{target} {what}"
+        for target in TARGETS
+        for what in CHANGES
+        if what.partition(": ")[0] not in {*TARGETS} - {target}
+    }
+    for (target, what), folder in changed.items():
+        shutil.copytree(as_written[target], folder, ignore=shutil.ignore_patterns("workbench", "policy", "*.parquet"))
+        CHANGES[what](folder)
+    said = run_in([as_written["verl"], *changed.values()])
+    unchanged, *status = (line for line in said.splitlines() if line in "01")
+    assert unchanged == "0"
+    assert dict(zip(changed, status, strict=True)) == dict.fromkeys(changed, "1")
 
 
 def test_a_zero_a_missing_score_and_no_step_stay_apart(as_written):
@@ -155,7 +184,70 @@ def test_a_zero_a_missing_score_and_no_step_stay_apart(as_written):
         "print(core.decode(row) == (7, scored), marked, sum(row) < 1e-25); "
         "filled = core.advantages([row, [0.0] * 8, row], ['a', 'pad', 'a']); print(filled.shape, filled.any())"
     )
-    assert run_in([as_written], code) == "True [2, 4, 5, 7] True\n(3, 8) False\n"
+    assert run_in([as_written["verl"]], code) == "True [2, 4, 5, 7] True\n(3, 8) False\n"
+
+
+@pytest.fixture
+def script(tmp_path, tiny, monkeypatch):
+    """What exports a run and imports its ``train.py``, to which the client of ``tests/protocol`` is ``tinker``."""
+
+    def imported(config):
+        export(config, tiny.tokenizer, tmp_path / "out", "tinker")
+        monkeypatch.syspath_prepend(str(tmp_path / "out"))
+        return importlib.import_module("train")
+
+    for name in ("train", "core", "rewards", "rewards.reward_1", "rewards.reward_2"):
+        monkeypatch.setitem(sys.modules, name, None)  # so that it is taken out again afterwards
+        del sys.modules[name]
+    monkeypatch.setitem(sys.modules, "tinker", importlib.import_module("tests.protocol.tinker"))
+    return imported
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_the_tinker_script_trains_on_a_server_and_sends_what_the_run_would(tmp_path, tiny, script, capsys, every):
+    """Two steps on ``tests/protocol``, which holds a second implementation of the protocol's losses."""
+    method = {"num_iterations": every, "sampling": {"max_completion_length": 48}, "credit": {"scheme": "outcome"}}
+    config = short_run(method=method)
+    script(config).main(f"file://{tmp_path}")
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["step 1", "step 2", "tinker"]
+    assert (tmp_path / "final").exists()
+    training = sys.modules["tinker"].ServiceClient.last.training
+    assert training.adam.param_groups[0]["lr"] == config.optimiser.learning_rate / 2
+    rows = [json.loads(line) for line in (tmp_path / "out" / "train.jsonl").read_text().splitlines()]
+    asked, data = rows[:2] if every == 2 else rows[2:4], training.sent[-1]
+    prompts = [tiny.tokenizer(row["prompt"])["input_ids"] for row in asked for _ in range(4)]
+    targets = [one.loss_fn_inputs["target_tokens"].data for one in data]
+    answers = [row[len(prompt) - 1 :] for row, prompt in zip(targets, prompts, strict=True)]
+    answered = [(row["prompt"], row["columns"], answers[4 * i : 4 * i + 4]) for i, row in enumerate(asked)]
+    credits = credits_of(config, tiny.tokenizer, answered)
+    assert any(credit.advantages.any() for credit in credits)
+    for prompt, one, row in zip(prompts, data, rows_of(0, credits, "dapo", 48), strict=True):
+        expected = [*[0.0] * (len(prompt) - 1), *np.multiply(row.advantages, row.divisor)]
+        assert one.loss_fn_inputs["advantages"].data == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_tinker_script_s_learning_rate_is_transformers_own(script):
+    train = script(short_run())
+    train.TRAINING |= {"steps": 7, "warmup_steps": 2, "learning_rate": 1.0}
+    for name, kind in (("linear", "linear"), ("cosine", "cosine"), ("constant", "constant_with_warmup")):
+        train.TRAINING["lr_scheduler_type"] = name
+        optimiser = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        [rate] = get_scheduler(kind, optimiser, num_warmup_steps=2, num_training_steps=7).lr_lambdas
+        assert [train.rate(step) for step in range(7)] == pytest.approx([rate(step) for step in range(7)])
+
+
+def test_settings_are_train_py_s_or_said_not_to_be(tmp_path, tiny):
+    config = short_run(
+        policy={"lora": {"r": 4, "dropout": 0.1}},
+        optimiser={"lr_scheduler_type": "polynomial"},
+        method={"beta": 0.1, "sampling": {"num_generations": 5, "top_k": 7}},
+    )
+    said = {line.partition(":")[0] for line in export(config, tiny.tokenizer, tmp_path / "out", "tinker")}
+    assert {"policy.lora.dropout", "method.beta", "method.sampling.top_k", "optimiser.lr_scheduler_type"} <= said
+    assert not {"policy.lora.r", "method.sampling.max_completion_length", "optimiser.learning_rate", "task.name"} & said
+    training = json.loads((tmp_path / "out" / "settings.json").read_text())["training"]
+    assert (training["rank"], training["num_generations"], training["base_model"]) == (4, 5, "policy")
 
 
 def test_rows_are_verl_s_and_settings_are_carried_or_said_not_to_be(tmp_path, tiny):
@@ -164,7 +256,7 @@ def test_rows_are_verl_s_and_settings_are_carried_or_said_not_to_be(tmp_path, ti
         run={"eval_steps": 2, "eval_prompts": 3},
         method={"num_iterations": 2, "beta": 0.1, "sampling": {"num_generations": 5, "top_k": 7, "stop": ["\n\n"]}},
     )
-    left = export_run(config, credits_of(config, tiny.tokenizer), tmp_path / "out")
+    left = export(config, tiny.tokenizer, tmp_path / "out", "verl")
     said = {line.partition(":")[0] for line in left}
     assert {"policy.lora.dropout", "method.sampling.stop", "optimiser.lr_scheduler_type"} <= said
     assert not {"policy.lora.r", "method.beta", "method.credit.scheme", "run.steps"} & said
@@ -194,5 +286,5 @@ def test_rows_are_verl_s_and_settings_are_carried_or_said_not_to_be(tmp_path, ti
 )
 def test_a_run_whose_credit_would_be_another_there_is_refused(tmp_path, method, said):
     with pytest.raises(ConfigError, match=said):
-        export_run(short_run(method=method), [], tmp_path / "out")
+        export_run(short_run(method=method), [], tmp_path / "out", "tinker")
     assert not (tmp_path / "out").exists()

@@ -189,7 +189,7 @@ def export(
     ] = "none",
     rows: Annotated[Path | None, "write its stored rollouts there, as rows of docs/step-credit.schema.json"] = None,
     to: Annotated[
-        Literal["verl"] | None,
+        Literal["verl", "tinker"] | None,
         "write what trains as it did on that engine, with a check, into the new folder",
     ] = None,
     folder: CliPositionalArg[Annotated[Path | None, "the folder of --to"]] = None,
@@ -212,7 +212,7 @@ def export(
     if script is None and rows is None and to is None:
         raise ConfigError(
             "nothing to export the run as; give --merged, --adapter or --script FOLDER, --push OWNER/NAME, "
-            "--rows FILE, or --to verl FOLDER"
+            "--rows FILE, or --to verl or tinker FOLDER"
         )
     result: dict[str, Any] = {"run": opened.name}
     lines: list[str] = []
@@ -221,22 +221,25 @@ def export(
     if script is not None:
         result |= _write_script(opened, config, script, sharding, lines)
     if to is not None and folder is not None:
-        result |= _write_for_verl(opened, config, folder, lines)
+        result |= _write_for_engine(opened, config, folder, to, lines)
     return Result(result, lambda: "\n".join(lines))
 
 
-def _write_for_verl(run: Run, config: RunConfig, folder: Path, lines: list[str]) -> dict[str, Any]:
+def _write_for_engine(
+    run: Run, config: RunConfig, folder: Path, target: Literal["verl", "tinker"], lines: list[str]
+) -> dict[str, Any]:
     from workbench.engines.export import export_run
 
     if not (steps := run.rollout_steps()):
-        raise ConfigError(f"--to verl: run {run.name!r} has stored no rollouts to check it against")
+        raise ConfigError(f"--to {target}: run {run.name!r} has stored no rollouts to check it against")
     config.name = run.name
-    left = export_run(config, run.rollouts(steps[-1]), folder)
+    left = export_run(config, run.rollouts(steps[-1]), folder, target)
+    start = "sh run.sh" if target == "verl" else "python train.py URL"
     lines += [
-        f"{folder}: {run.name} for verl; {len(left)} settings are not carried, see {folder / 'NOT_CARRIED.md'}",
-        f"  cd {folder} && python check.py && sh run.sh",
+        f"{folder}: {run.name} for {target}; {len(left)} settings are not carried, see {folder / 'NOT_CARRIED.md'}",
+        f"  cd {folder} && python check.py && {start}",
     ]
-    return {"to": "verl", "folder": str(folder), "not_carried": left}
+    return {"to": target, "folder": str(folder), "not_carried": left}
 
 
 def _write_rows(run: Run, config: RunConfig, file: Path, lines: list[str]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""``export RUN --to verl``: a run as a folder that trains on verl, without this package there.
+"""``export RUN --to verl`` and ``--to tinker``: a run as a folder that trains there, without this package.
 
 What splits, scores and credits there are copies of this package's own modules, in the folder's ``workbench/``;
-``exported/`` holds what is written for verl. ``parity.json`` are stored groups of the run, ``check.py`` computes
-them anew, and ``NOT_CARRIED.md`` says of every setting that verl does not take what becomes of it. verl's
+``exported/`` holds what is written for the engine. ``parity.json`` are stored groups of the run, ``check.py`` computes
+them anew, and ``NOT_CARRIED.md`` says of every setting that the engine does not take what becomes of it. verl's
 settings are those of ``verl/trainer/config/_generated_ppo_trainer.yaml`` of version 0.9.1, read in its source.
 """
 
@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,7 @@ from workbench.credit.schemes import find_scheme
 from workbench.data import load_task, prompted
 from workbench.engines.exchange import rows_of
 from workbench.errors import ConfigError
+from workbench.models.find import policy_path
 from workbench.policies.load import without_weights
 from workbench.policies.prompts import find_chat_template
 from workbench.rewards import find_builtin
@@ -37,8 +38,9 @@ from workbench.rewards.source import choose_function
 from workbench.schema import JUDGES, Credit
 from workbench.training.methods.grpo import GRPOSection, section_of
 
+Target = Literal["verl", "tinker"]
 VERL = "0.9.1"
-_FILES = ("core", "check", "plugin", "agent")
+_FILES = {"verl": ("core", "check", "plugin", "agent"), "tinker": ("core", "check", "train")}
 _AGG = {
     "dapo": "token-mean", "bnpo": "token-mean", "grpo": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"
 }  # fmt: skip
@@ -51,47 +53,52 @@ exec python -m verl.trainer.main_ppo --config-path "$STEP_CREDIT" --config-name 
 """
 
 
-def export_run(config: SharedConfig, credits: Sequence[Credit], folder: Path) -> list[str]:
-    """Write a run for verl into a new folder; ``credits`` are the groups of one of its generations.
+def export_run(config: SharedConfig, credits: Sequence[Credit], folder: Path, target: Target) -> list[str]:
+    """Write a run for an engine into a new folder; ``credits`` are the groups of one of its generations.
 
     Return what is not carried, a line a setting. Raises ConfigError for a run that would train on another credit there.
     """
     if folder.exists():
-        raise ConfigError(f"--to verl {folder}: it is there already; name a new folder")
+        raise ConfigError(f"--to {target} {folder}: it is there already; name a new folder")
     method = section_of(config)
-    check_exportable(config, method)
+    check_exportable(config, method, target)
     policy = without_weights(config.policy)
     task = prompted(load_task(config.task), config.prompt, find_chat_template(config.policy.path) is not None)
     rows = method.rows_of(config, task).to_pylist()
     training = [{"prompt": row.pop("prompt"), "columns": row} for row in rows]
-    settings = _settings(method) | {"eos_token_ids": policy.eos_token_ids}
-    reasons = dict(_reasons(config))
+    settings = {"target": target, **_settings(method), "eos_token_ids": policy.eos_token_ids}
+    reasons = dict(_reasons(config, target))
     left = {path: why for path, why in reasons.items() if why not in _ELSEWHERE}
     exported = Path(__file__).parent / "exported"
     files = {
-        **{f"{name}.py": (exported / f"{name}.py").read_text(encoding="utf-8") for name in _FILES},
+        **{f"{name}.py": (exported / f"{name}.py").read_text(encoding="utf-8") for name in _FILES[target]},
         **carried_modules(),
         **reward_modules(config),
-        "settings.json": json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
         "parity.json": json.dumps({"rows": list(_parity(credits, method))}, ensure_ascii=False) + "\n",
-        "NOT_CARRIED.md": _not_carried(config, left),
+        "NOT_CARRIED.md": _not_carried(config, target, left),
     }
-    files |= {"verl.yaml": write_yaml(_verl_yaml(config, method)), "run.sh": RUN_SH.format(version=VERL)}
-    files["agent.yaml"] = "- name: step_credit\n  _target_: agent.StepCreditLoop\n"
+    folder.mkdir(parents=True)
+    if target == "tinker":
+        settings["training"] = {name: value for _, name, value in _tinker_keys(config, method)}
+        files["train.jsonl"] = "".join(json.dumps(row) + "\n" for row in training)
+    else:
+        files |= {"verl.yaml": write_yaml(_verl_yaml(config, method)), "run.sh": RUN_SH.format(version=VERL)}
+        files["agent.yaml"] = "- name: step_credit\n  _target_: agent.StepCreditLoop\n"
+        held_out = [task.held_out[i] for i in config.run.measured(len(task.held_out))] if config.run.eval_steps else []
+        tests = [{"prompt": row.prompt, "columns": dict(row.columns)} for row in held_out] or training[:1]
+        for split, rows in (("train", training), ("test", tests)):
+            table = pa.Table.from_pylist([_verl_row(i, row, split, config.task.name) for i, row in enumerate(rows)])
+            pq.write_table(table, folder / f"{split}.parquet")
+    files["settings.json"] = json.dumps(settings, indent=1, ensure_ascii=False) + "\n"
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8", newline="")
-    held_out = [task.held_out[i] for i in config.run.measured(len(task.held_out))] if config.run.eval_steps else []
-    tests = [{"prompt": row.prompt, "columns": dict(row.columns)} for row in held_out] or training[:1]
-    for split, rows in (("train", training), ("test", tests)):
-        table = pa.Table.from_pylist([_verl_row(i, row, split, config.task.name) for i, row in enumerate(rows)])
-        pq.write_table(table, folder / f"{split}.parquet")
     if config.policy.path in EMBEDDED:
         shutil.copytree(EMBEDDED[config.policy.path], folder / "policy", ignore=shutil.ignore_patterns("*.md"))
     return [f"{name}: {why}" for name, why in left.items()]
 
 
-def check_exportable(config: SharedConfig, method: GRPOSection) -> None:
+def check_exportable(config: SharedConfig, method: GRPOSection, target: Target) -> None:
     """Raise ConfigError for a setting without which the credit there would be another."""
     credit, pattern = method.credit, method.pattern
     needs = set(find_scheme(credit.scheme).needs) & {"token_ids", "states"}
@@ -115,7 +122,7 @@ def check_exportable(config: SharedConfig, method: GRPOSection) -> None:
         refused[f"method.rewards: {reward.name!r} imports {', '.join(imported)} of its folder"] = bool(imported)
     for said, is_so in refused.items():
         if is_so:
-            raise ConfigError(f"--to verl: {said}; train with --engine tinker, or under accelerate (--script)")
+            raise ConfigError(f"--to {target}: {said}; train with --engine tinker, or under accelerate (--script)")
 
 
 _IMPORTED = re.compile(r"^\s*(?:from|import) +(\w+)", re.MULTILINE)
@@ -332,6 +339,49 @@ def _verl_yaml(config: SharedConfig, method: GRPOSection) -> dict[str, Any]:
     return nested
 
 
+# --- the Tinker protocol ----------------------------------------------------------------------------------------------
+
+
+def _tinker_keys(config: SharedConfig, method: GRPOSection) -> list[tuple[str, str, Any]]:
+    """Return (a setting of ours, its name in settings.json, its value) for each that ``train.py`` takes."""
+    engine, optimiser, lora = config.engine, config.optimiser, config.policy.lora
+    tokenizer = "policy" if config.policy.path in EMBEDDED else policy_path(config.policy.path)
+    falls = next((name for name in ("constant", "cosine") if optimiser.lr_scheduler_type.startswith(name)), "linear")
+    warmup = 0 if optimiser.lr_scheduler_type == "constant" else optimiser.warmup(config.run.steps)
+    of_rank, rank = ("policy.lora.r", lora.r) if lora and not engine.is_remote else ("engine.rank", engine.rank)
+    high = method.epsilon if method.epsilon_high is None else method.epsilon_high
+    return [
+        ("policy.path", "tokenizer", tokenizer),
+        ("engine.base_model", "base_model", engine.base_model or tokenizer),
+        ("engine.url", "url", engine.url),
+        ("engine.key_env", "key_env", engine.key_env),
+        (of_rank, "rank", rank),
+        ("seed", "seed", config.seed),
+        ("prompt.template_kwargs", "template_kwargs", dict(config.prompt.template_kwargs)),
+        ("run.steps", "steps", config.run.steps),
+        ("method.prompts_per_step", "prompts_per_step", method.prompts_per_step),
+        ("method.sampling.num_generations", "num_generations", method.sampling.num_generations),
+        ("method.num_iterations", "num_iterations", method.num_iterations),
+        ("method.loss_type", "loss_type", method.loss_type),
+        ("method.epsilon", "epsilon", method.epsilon),
+        ("method.epsilon_high", "epsilon_high", high),
+        ("optimiser.learning_rate", "learning_rate", optimiser.learning_rate),
+        ("optimiser.warmup_steps", "warmup_steps", warmup),
+        ("optimiser.warmup_ratio", "warmup_steps", warmup),
+        ("optimiser.lr_scheduler_type", "lr_scheduler_type", falls),
+        ("optimiser.adam_beta1", "beta1", optimiser.adam_beta1),
+        ("optimiser.adam_beta2", "beta2", optimiser.adam_beta2),
+        ("optimiser.adam_epsilon", "eps", optimiser.adam_epsilon),
+        ("optimiser.weight_decay", "weight_decay", optimiser.weight_decay),
+        ("optimiser.max_grad_norm", "grad_clip_norm", optimiser.max_grad_norm),
+    ]
+
+
+_KEYS = {"verl": _verl_keys, "tinker": _tinker_keys}
+_SCHEDULES = {"verl": ("constant", "cosine"), "tinker": ("constant", "cosine", "linear")}
+"""Courses of the learning rate that there are."""
+
+
 # --- what is not carried ----------------------------------------------------------------------------------------------
 
 _HERE = "how this package runs, not what it trains"
@@ -339,94 +389,138 @@ _ROWS = "the rows are written out as this makes them"
 _CODE = "settings.json, rewards/ and workbench/ hold it"
 _ELSEWHERE = {_ROWS, _CODE, _HERE}
 """Why a setting is not missed there."""
+_NO_KL = "no KL is sent; `train --engine tinker` sends its gradient"
+_NOT_MEASURED = "train.py stores and measures nothing"
 _IN_PROCESS = "reward code runs in verl's own workers, without a deadline; an error fails the prompt's group"
 _VERL_SHAPE = (
     "verl holds weights in float32, computes in bfloat16, and has fields of its own (fsdp_config, override_config)"
 )
 _FSDP_LORA = "LoRA under FSDP takes rank, alpha and target_modules alone"
-_LEFT: dict[str, str] = {
-    "task": _ROWS,
-    "prompt": _ROWS,
-    "method.credit": _CODE,
-    "method.pattern": _CODE,
-    "method.rewards": _CODE,
-    "method.sampling.min_p": _CODE,
-    "method.sampling.repetition_penalty": _CODE,
-    "method.mask_truncated_completions": _CODE,
-    "run.eval_prompts": _ROWS,
-    "run.eval_skip": _ROWS,
-    "run.epochs": _ROWS,
-    "method.name": _HERE,
-    "method.sampling.stop": "verl starts its servers without a tokenizer (skip_tokenizer_init), and then no text "
-    "stops them: answers run on to their end token",
-    "optimiser.lr_scheduler_type": "verl has constant and cosine under FSDP: any other is written as cosine, which "
-    "ends at 0; one step of it is a generation",
-    "optimiser.optim": "torch's AdamW, verl's own default; optim.optimizer and optimizer_impl name another",
-    "policy.adapter": "not loaded; export the run's model with --merged and name that as model.path",
-    "policy.merge": "not merged; export the model with --merged and name that as model.path",
-    "policy.lora.dropout": _FSDP_LORA,
-    "policy.lora.rslora": _FSDP_LORA,
-    "policy.lora.dora": _FSDP_LORA,
-    "policy.lora.bias": _FSDP_LORA,
-    "policy.lora.modules_to_save": _FSDP_LORA,
-    "policy": _VERL_SHAPE,
-    "run.device": "verl trains on GPUs (trainer.device cuda) or NPUs",
-    "run.watch_prompts": "no prompts are followed; trainer.log_val_generations logs held-out answers",
-    "run.watch_every": "no prompts are followed",
-    "method.resample_flat": "verl's filter_groups goes by the sum of an answer's rewards, and not by advantages: "
-    "it is off, and groups without spread stay in the batch",
-    "method.sync_ref_model": "the reference stays as it was loaded",
-    "method.ref_model_mixup_alpha": "the reference stays as it was loaded",
-    "method.ref_model_sync_steps": "the reference stays as it was loaded",
-    "method.rollouts_every": "trainer.rollout_data_dir stores every generation, with scores that are sums of rows",
-    "method.isolate_rewards": _IN_PROCESS,
-    "method.reward_deadline": _IN_PROCESS,
-    "method.on_reward_error": _IN_PROCESS,
-    "method.max_reward_errors": _IN_PROCESS,
-    "method.trl": "no trainer of TRL's takes part",
-    "engine": _HERE,
-    "environment": _HERE,  # one with a name is refused
-    "origins": _HERE,
+_LEFT: dict[Target, dict[str, str]] = {
+    "verl": {
+        "task": _ROWS,
+        "prompt": _ROWS,
+        "method.credit": _CODE,
+        "method.pattern": _CODE,
+        "method.rewards": _CODE,
+        "method.sampling.min_p": _CODE,
+        "method.sampling.repetition_penalty": _CODE,
+        "method.mask_truncated_completions": _CODE,
+        "run.eval_prompts": _ROWS,
+        "run.eval_skip": _ROWS,
+        "run.epochs": _ROWS,
+        "method.name": _HERE,
+        "method.sampling.stop": "verl starts its servers without a tokenizer (skip_tokenizer_init), and then no text "
+        "stops them: answers run on to their end token",
+        "optimiser.lr_scheduler_type": "verl has constant and cosine under FSDP: any other is written as cosine, which "
+        "ends at 0; one step of it is a generation",
+        "optimiser.optim": "torch's AdamW, verl's own default; optim.optimizer and optimizer_impl name another",
+        "policy.adapter": "not loaded; export the run's model with --merged and name that as model.path",
+        "policy.merge": "not merged; export the model with --merged and name that as model.path",
+        "policy.lora.dropout": _FSDP_LORA,
+        "policy.lora.rslora": _FSDP_LORA,
+        "policy.lora.dora": _FSDP_LORA,
+        "policy.lora.bias": _FSDP_LORA,
+        "policy.lora.modules_to_save": _FSDP_LORA,
+        "policy": _VERL_SHAPE,
+        "run.device": "verl trains on GPUs (trainer.device cuda) or NPUs",
+        "run.watch_prompts": "no prompts are followed; trainer.log_val_generations logs held-out answers",
+        "run.watch_every": "no prompts are followed",
+        "method.resample_flat": "verl's filter_groups goes by the sum of an answer's rewards, and not by advantages: "
+        "it is off, and groups without spread stay in the batch",
+        "method.sync_ref_model": "the reference stays as it was loaded",
+        "method.ref_model_mixup_alpha": "the reference stays as it was loaded",
+        "method.ref_model_sync_steps": "the reference stays as it was loaded",
+        "method.rollouts_every": "trainer.rollout_data_dir stores every generation, with scores that are sums of rows",
+        "method.isolate_rewards": _IN_PROCESS,
+        "method.reward_deadline": _IN_PROCESS,
+        "method.on_reward_error": _IN_PROCESS,
+        "method.max_reward_errors": _IN_PROCESS,
+        "method.trl": "no trainer of TRL's takes part",
+        "engine": _HERE,
+        "environment": _HERE,  # one with a name is refused
+        "origins": _HERE,
+    },
+    "tinker": {
+        "name": _HERE,
+        "policy": "the weights are the server's",
+        "task": _ROWS,
+        "prompt": _ROWS,
+        "environment": _HERE,  # one with a name is refused
+        "engine": _HERE,
+        "origins": _HERE,
+        "method": _HERE,
+        **dict.fromkeys(("method.credit", "method.pattern", "method.rewards"), _CODE),
+        **dict.fromkeys(("method.mask_truncated_completions", "method.sampling.max_completion_length"), _CODE),
+        **dict.fromkeys(("method.beta", "method.sync_ref_model"), _NO_KL),
+        **dict.fromkeys(("method.ref_model_mixup_alpha", "method.ref_model_sync_steps"), _NO_KL),
+        "method.max_prompt_length": "no prompt is left out for its length",
+        "method.trl": "no trainer of TRL's takes part",
+        "method.sampling": "the server samples from the plain softmax, so that the ratio is 1",
+        "method.sampling.stop": "train.py stops at end tokens alone",
+        "method.resample_flat": "no group is sampled again",
+        **dict.fromkeys(("method.isolate_rewards", "method.reward_deadline"), "reward code runs in train.py itself"),
+        **dict.fromkeys(("method.on_reward_error", "method.max_reward_errors"), "an error ends train.py"),
+        "method.rollouts_every": _NOT_MEASURED,
+        "run": _HERE,
+        "run.epochs": _ROWS,
+        **dict.fromkeys(("run.eval_steps", "run.eval_prompts"), _NOT_MEASURED),
+        "run.eval_skip": _ROWS,
+        **dict.fromkeys(("run.watch_prompts", "run.watch_every"), _NOT_MEASURED),
+        **dict.fromkeys(("run.save_steps", "run.save_total_limit"), "the weights are saved once, at the end"),
+        "optimiser": "the server's optimiser is AdamW and spreads the work itself",
+        "optimiser.lr_scheduler_type": "train.py has constant, cosine and linear: any other is written as linear",
+    },
 }
-"""A setting, or a section, that verl does not take → what becomes of it."""
+"""A setting, or a section, that the engine does not take → what becomes of it."""
 
 
-def _reasons(config: SharedConfig) -> Iterator[tuple[str, str]]:
-    """Yield every setting that verl does not take under a name of its own, with what becomes of it.
+def _reasons(config: SharedConfig, target: Target) -> Iterator[tuple[str, str]]:
+    """Yield every setting that the engine does not take under a name of its own, with what becomes of it.
 
     Raises StopIteration for one of which nothing is known.
     """
-    taken = {ours for ours, _, _ in _verl_keys(config, section_of(config))}
-    if not config.optimiser.lr_scheduler_type.startswith("co"):  # constant, cosine
+    taken = {ours for ours, _, _ in _KEYS[target](config, section_of(config))}
+    if not config.optimiser.lr_scheduler_type.startswith(_SCHEDULES[target]):
         taken.discard("optimiser.lr_scheduler_type")
     for path in config.flat():
         if not any(path == one or path.startswith(f"{one}.") for one in taken):
             prefixes = [*accumulate(path.split("."), lambda one, other: f"{one}.{other}")]
-            yield path, next(_LEFT[one] for one in reversed(prefixes) if one in _LEFT)
+            yield path, next(_LEFT[target][one] for one in reversed(prefixes) if one in _LEFT[target])
 
 
-NOTES = (
-    "verl hands an estimator one number a token (`rm_scores`). A step's reward stands at its last token; 0 is sent "
-    "as 2^-100 and unscored as 2^-101, so that 0 means that no step ends. Behind each answer there is a masked "
-    "token with its outcome (under the gate, two), which counts in `response_length` and not in the loss.",
-    "`critic/score` and held-out scores are the sum of an answer's step rewards and its outcome; the outcome alone "
-    "is in `reward_extra_info`.",
-    "Two steps that end in one token cannot be sent: such an answer fails, and verl drops its group.",
-    "`loss_agg_mode` divides by the tokens, or the answers, of the mini-batch over all GPUs. With `bnpo` the run "
-    "divides by those of each micro-batch.",
-    "With `use_kl_in_reward`, importance weights of `rollout_correction` or `filter_groups`, what trains is not "
-    "the run's credit any more; check.py says so. Advantages are rounded once, and rewards to float32 before that.",
-    "TRL computes the ratio with its own forward pass; verl does as well (`old_log_probs`), from weights whose "
-    "sampler is another engine.",
-    "verl draws the prompts in an order of its own (`data.shuffle`, by `data.seed`), and goes on from "
-    "`checkpoints/` where the folder it is started in has some of the name (`trainer.resume_mode`).",
-    "A KL is verl's `low_var_kl`: TRL's k3, bounded at 10 in size for a token.",
-)
+NOTES: dict[Target, tuple[str, ...]] = {
+    "verl": (
+        "verl hands an estimator one number a token (`rm_scores`). A step's reward stands at its last token; 0 is sent "
+        "as 2^-100 and unscored as 2^-101, so that 0 means that no step ends. Behind each answer there is a masked "
+        "token with its outcome (under the gate, two), which counts in `response_length` and not in the loss.",
+        "`critic/score` and held-out scores are the sum of an answer's step rewards and its outcome; the outcome alone "
+        "is in `reward_extra_info`.",
+        "Two steps that end in one token cannot be sent: such an answer fails, and verl drops its group.",
+        "`loss_agg_mode` divides by the tokens, or the answers, of the mini-batch over all GPUs. With `bnpo` the run "
+        "divides by those of each micro-batch.",
+        "With `use_kl_in_reward`, importance weights of `rollout_correction` or `filter_groups`, what trains is not "
+        "the run's credit any more; check.py says so. Advantages are rounded once, and rewards to float32 before that.",
+        "TRL computes the ratio with its own forward pass; verl does as well (`old_log_probs`), from weights whose "
+        "sampler is another engine.",
+        "verl draws the prompts in an order of its own (`data.shuffle`, by `data.seed`), and goes on from "
+        "`checkpoints/` where the folder it is started in has some of the name (`trainer.resume_mode`).",
+        "A KL is verl's `low_var_kl`: TRL's k3, bounded at 10 in size for a token.",
+    ),
+    "tinker": (
+        "The protocol's loss is a plain sum, so the divisor is sent with the advantages. SkyRL's server on JAX "
+        "averages over a row's targets and over rows all the same: train.py does not undo it, `train --engine tinker` "
+        "does.",
+        "Arrays are those of the targets, one shorter than the tokens, 0 over the prompt; advantage 0 is the mask.",
+        "Two steps that end in one token cannot be sent: such an answer ends train.py.",
+        "train.py takes rows in the file's order, and stores, resumes and measures nothing.",
+    ),
+}
 
 
-def _not_carried(config: SharedConfig, reasons: Mapping[str, str]) -> str:
-    flat = config.flat()
-    lines = [f"# What verl {VERL} does not take", "", *(f"- {note}" for note in NOTES), ""]
+def _not_carried(config: SharedConfig, target: Target, reasons: Mapping[str, str]) -> str:
+    flat, name = config.flat(), f"verl {VERL}" if target == "verl" else "train.py"
+    lines = [f"# What {name} does not take", "", *(f"- {note}" for note in NOTES[target]), ""]
     lines += ["| setting | in the run | there |", "|---|---|---|"]
     for path, why in reasons.items():
         value = flat[path].replace("\n", " ").replace("|", "\\|")
@@ -434,7 +528,7 @@ def _not_carried(config: SharedConfig, reasons: Mapping[str, str]) -> str:
     lines += [
         "",
         f"Not missed there: {_ROWS} (`task`, `prompt`); {_CODE} (`method.credit`, `method.pattern`, rewards).",
-        *("", "What it takes:", "", "| setting | of verl | value |", "|---|---|---|"),
-        *(f"| `{ours}` | `{key}` | `{value}` |" for ours, key, value in _verl_keys(config, section_of(config))),
+        *("", "What it takes:", "", "| setting | its name there | value |", "|---|---|---|"),
+        *(f"| `{ours}` | `{key}` | `{value}` |" for ours, key, value in _KEYS[target](config, section_of(config))),
     ]
     return "\n".join(lines) + "\n"

@@ -14,8 +14,6 @@ import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
-from workbench.steps.tokens import token_texts
-
 
 class StepCreditOutput(AgentLoopOutput):
     """An answer whose ``rm_scores`` are a number for each token."""
@@ -49,11 +47,7 @@ class StepCreditLoop(AgentLoopBase):
 
 def answer(tokenizer, prompt, prompt_ids, ids, logprobs, columns, metrics):
     """Score a sampled answer and return it with a number for each token."""
-    finished = bool(ids) and ids[-1] in core.SETTINGS["eos_token_ids"]
-    opened = tokenizer.decode(prompt_ids[-16:]).rstrip().endswith("<think>")
-    scored = core.score(ids, token_texts(tokenizer, ids), finished, prompt, columns, opened)
-    is_counted = finished or not core.SETTINGS["mask_truncated_completions"]
-    row = core.encode(len(ids), scored)
+    row, is_counted, outcome = core.answer(tokenizer, prompt, columns, prompt_ids, ids)
     return StepCreditOutput(
         prompt_ids=prompt_ids,
         response_ids=[*ids, *[tokenizer.eos_token_id] * core.SLOTS],
@@ -64,7 +58,7 @@ def answer(tokenizer, prompt, prompt_ids, ids, logprobs, columns, metrics):
         num_turns=2,
         metrics=metrics,
         extra_fields={
-            "reward_extra_info": {"outcome": scored.outcome},
+            "reward_extra_info": {"outcome": outcome},
             "turn_scores": [],
             "tool_rewards": [],
         },

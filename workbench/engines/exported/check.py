@@ -1,7 +1,7 @@
 """Compute the stored groups of parity.json anew, as the engine will: ``python check.py``; 1 where anything differs.
 
-What verl itself has a part in goes through its own types and functions where it is installed, else through numpy: the
-run's pattern, rewards, scheme and options; the divisor; and the gradient of its loss, which is -A · c.
+What the engine itself has a part in goes through its own types and functions where it is installed, else through numpy:
+the run's pattern, rewards, scheme and options; the divisor; and for verl the gradient of its loss, which is -A · c.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COUNTED = [row["divisor"] > 0 for row in ROWS]
 
 def main():
     """Print each comparison's largest difference and its limit."""
-    differences = [*steps_and_rewards(), *by_verl()]
+    differences = [*steps_and_rewards(), *(by_verl() if core.SETTINGS["target"] == "verl" else by_tinker())]
     for what, difference, limit in differences:
         print(f"{'equal' if difference <= limit else 'DIFFERENT':9} {difference:8.2g} (at most {limit:g})  {what}")
     wrong = sum(not difference <= limit for _, difference, limit in differences)
@@ -57,16 +57,13 @@ def _apart(one, other):
 
 def encoded():
     """Return the stored steps and rewards as ``core.encode`` sends them, (B, T) float32, and a mask of 1 and 0."""
-    rows = []
-    for row in ROWS:
+    rows, masks = [], []
+    for row, mask, is_counted in zip(ROWS, MASKS, COUNTED, strict=True):
         spans = [(step["start"], step["end"]) for step in row["steps"]]
         rewards = [step["reward"] for step in row["steps"]]
         rows.append(core.encode(len(row["ids"]), core.Scored(spans, rewards, row["outcome"], row["judged"])))
-    table, mask = (np.zeros((len(rows), max(map(len, rows))), dtype=np.float32) for _ in range(2))
-    for i, row in enumerate(rows):
-        table[i, : len(row)] = row
-        mask[i, : LENGTHS[i]] = np.asarray(MASKS[i]) * COUNTED[i]
-    return table, mask
+        masks.append([*(bit * is_counted for bit in mask), *[0] * core.SLOTS])
+    return core.pad(rows).astype(np.float32), core.pad(masks).astype(np.float32)
 
 
 def credit_apart(values):
@@ -209,6 +206,34 @@ def through_verl(settings, table, mask, uids):
         row.grad[answer] = 0
         outside = max(outside, float(row.grad.abs().max()))
     return done.batch["advantages"].numpy(), gradients, outside
+
+
+# --- the Tinker protocol ----------------------------------------------------------------------------------------------
+
+
+def by_tinker():
+    """Compare what ``train.py`` sends with A · c, in the protocol's own types where they are installed."""
+    import train
+
+    table, mask = encoded()
+    values = core.advantages(table, [row["group"] for row in ROWS]) * mask
+    yield "advantages, by numpy", credit_apart(values), EXACT
+    scales = train.divisors([sum(row) for row in MASKS], COUNTED)
+    yield "divisors, relative", divisor_apart(scales), EXACT
+    has_types, prompt, sent, outside = find_spec("tinker") is not None, [1, 2, 3], [], 0.0
+    first = len(prompt) - 1
+    for row, advantages, scale in zip(ROWS, values, scales, strict=True):
+        made = train.arrays(prompt, row["ids"], np.zeros(len(row["ids"])), advantages[: len(row["ids"])] * scale)
+        if has_types:
+            import tinker
+
+            made = {name: np.asarray(tinker.types.TensorData.from_numpy(one).data) for name, one in made.items()}
+        is_aligned = made["target_tokens"][first:].tolist() == row["ids"] and len(set(map(len, made.values()))) == 1
+        outside = max(outside, float(np.abs(made["advantages"][:first]).max()) if is_aligned else np.inf)
+        sent.append(made["advantages"][first:] / (row["divisor"] or 1))
+    how = f"types of tinker {version('tinker')}" if has_types else "numpy"
+    yield f"advantages times divisor as they are sent, by {how}", credit_apart(core.pad(sent)), THROUGH_A_RATIO
+    yield "what is sent outside the answers", outside, 0
 
 
 if __name__ == "__main__":

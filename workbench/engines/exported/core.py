@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from workbench.rewards import protocol
 from workbench.schema import Rollout
 from workbench.steps import split as steps
 from workbench.steps.pattern import StepPattern
+from workbench.steps.tokens import token_texts
 
 HERE = Path(__file__).resolve().parent
 SETTINGS = json.loads((HERE / "settings.json").read_text(encoding="utf-8"))
@@ -44,6 +46,14 @@ class Scored:
     rewards: list
     outcome: float | None
     judged: float | None
+
+
+def answer(tokenizer, prompt, columns, prompt_ids, ids):
+    """Score a sampled completion; return its row (``encode``), whether the loss counts it, and its outcome."""
+    finished = bool(ids) and ids[-1] in SETTINGS["eos_token_ids"]
+    opened = tokenizer.decode(prompt_ids[-16:]).rstrip().endswith("<think>")
+    scored = score(ids, token_texts(tokenizer, ids), finished, prompt, columns, opened)
+    return encode(len(ids), scored), finished or not SETTINGS["mask_truncated_completions"], scored.outcome
 
 
 def score(ids, texts, finished, prompt, columns, opened=False):
@@ -86,6 +96,11 @@ def encode(length, scored):
             row[first - 1] = BETWEEN
         row[last], free = _sent(reward), last + 1
     return [*row, *map(_sent, [scored.outcome, scored.judged][:SLOTS])]
+
+
+def pad(rows):
+    """Return rows of several lengths as a table, (B, T), with 0 behind each."""
+    return np.array([*zip_longest(*rows, fillvalue=0.0)]).T
 
 
 def _sent(reward):
