@@ -4,8 +4,6 @@
 gradio nor pandas is imported before something needs it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Paths of the files that come with the workbench: the embedded policy, real data, recipes and examples."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path

@@ -32,8 +32,6 @@ Formats: https://docs.github.com/en/code-security/secret-scanning/introduction/s
 Nothing of ours is imported here.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

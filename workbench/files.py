@@ -1,7 +1,5 @@
 """Atomic writes of files and folders, and the JSON of rows and status. Knows nothing of runs."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

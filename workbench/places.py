@@ -5,8 +5,6 @@ is never looked up on the Hub, where anybody may own it. Of a local folder, ``co
 holds; of a Hub id nothing is known here, and the loaders say what is wrong with one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import suppress

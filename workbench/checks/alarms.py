@@ -7,8 +7,6 @@ metric, and need ``LEAST`` of them. A difference counts when it is large (``EFFE
 every row. ``tests/test_checks.py`` says how often noise alone raises an alarm.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

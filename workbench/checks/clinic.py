@@ -11,8 +11,6 @@ reward scores its ``like`` above its ``unlike``. Then a right answer must score 
 less than it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

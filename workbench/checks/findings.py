@@ -1,7 +1,5 @@
 """Findings: the one record of pre-flight, clinic, probes, alarms and a reward held against labels, and its files."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``Generation``: the numbers of one generation's groups that the metrics of a run are computed from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -6,8 +6,6 @@ letters. The names marked TRL are those of its trainers, which compute them; los
 computed where they arise.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Every finding is a number, what it means and what to do about it. Nothing is sam
 a few groups (eight prompts are the custom) and passes them in.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import Counter

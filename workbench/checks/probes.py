@@ -8,8 +8,6 @@ told about going on as it did). Where either rises by more than ``THRESHOLD`` in
 content: a policy that finds the place would be taught the edit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ A command is a typed function (``cli.arguments``). Results go to standard output
 JSON document; progress and errors go to standard error.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys

@@ -4,8 +4,6 @@ pydantic-settings makes both: of a parameter's type and help, and of ``RunConfig
 YAML (``--run.steps 30``, ``--method.beta 0.04``). Values stay text here; the sections parse and refuse them.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Commands that check: groups before a run, a reward against labels, a scheme against edits, an engine's advantages."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Commands on rows: show a task's or a file's, and make rows to train on of a policy's own completions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict

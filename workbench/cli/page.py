@@ -5,8 +5,6 @@ Spaces set SPACE_ID (OWNER/NAME) and SPACE_HOST, the names their proxy answers t
 address.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

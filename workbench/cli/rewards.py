@@ -3,8 +3,6 @@
 They go through as text and plain data; the configuration's sections parse and refuse them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

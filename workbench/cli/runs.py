@@ -1,7 +1,5 @@
 """Commands on runs: start, resume, list, stop and compare them, list recipes, and take a run elsewhere."""
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 import time

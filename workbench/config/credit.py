@@ -1,7 +1,5 @@
 """From step rewards to token advantages: a scheme and its options, checked against ``credit.SCHEMES``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, cast
 

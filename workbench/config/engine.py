@@ -1,7 +1,5 @@
 """The place where a run samples and trains: in its own process, or on a server that speaks the Tinker protocol."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """The policy that is trained: where it is loaded from, how its weights are held, and the adapter to train on it."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """A configuration's YAML, read and written by PyYAML: plain values alone, of bounded size, each key once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sections of reward functions: built-in ones, code, reward models, judges, Monte-Carlo values and beliefs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import pairwise

@@ -5,8 +5,6 @@ the field's name, the value and what would fit, a misspelt name with the nearest
 page's forms are read off the same fields.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

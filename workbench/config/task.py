@@ -1,7 +1,5 @@
 """The task that is trained on: where its rows are, which of them are taken, and what their columns become."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping

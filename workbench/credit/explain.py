@@ -22,8 +22,6 @@ number of the step's micro-batches over all ranks, coef what TRL applied in the 
 is not by the token's log-probability alone. A router's loss is no token's; a pass has it as one number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal

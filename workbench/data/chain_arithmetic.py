@@ -25,8 +25,6 @@ is a line: it calls the calculator, which answers with the result in a line that
 The noisy teacher of such episodes is in ``assets/tiny_tools``.
 """
 
-from __future__ import annotations
-
 import random
 import zlib
 from collections.abc import Callable, Mapping, Sequence

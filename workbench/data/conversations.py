@@ -7,8 +7,6 @@ tool's ``tool_call_id``. Calls come as objects with a ``function``, flat, or as 
 calls and a tool's messages. What has no place (an image) is named in ``left_out``. Tokens are not known here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -43,8 +43,6 @@ layouts has a task's columns by their names (``data.rows``). What a row says of 
 None unknown, one a labelled step). How completions are grouped or tokenised is not known here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

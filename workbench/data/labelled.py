@@ -12,8 +12,6 @@ Neutral is PRM800K's rating 0, "makes no progress, but is not wrong": it counts 
 false, as in TRL's own script. Does not know who labels, or how steps are found.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -7,8 +7,6 @@ Most were checked against the code that writes it: verl's ``RayPPOTrainer._write
 completion is in the record's columns.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

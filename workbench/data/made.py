@@ -7,8 +7,6 @@ text, has an outcome and was not written before in its group. Where groups come 
 known here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

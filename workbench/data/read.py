@@ -6,8 +6,6 @@ begin, CSV by its name; each may be compressed by gzip. What a folder holds is t
 ``fault`` in place of values. What the columns mean is not known here.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

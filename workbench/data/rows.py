@@ -18,8 +18,6 @@ Texts may be conversations: lists of messages with ``role`` and ``content``. Oth
 ``data.formats``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile

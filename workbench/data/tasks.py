@@ -4,8 +4,6 @@ A task knows its default step pattern, its default rewards and how to tell wheth
 how answers are sampled or trained on. The embedded tasks are here; others are made of data.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -9,8 +9,6 @@ Without a tokenizer a text is cut into words, digits and marks, which are no mod
 A chat template is rendered by transformers. Nothing here loads torch.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@
 what a credit is made of, so that anybody's advantages can be computed anew: ``recompute`` does, with numpy alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby

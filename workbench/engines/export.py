@@ -6,8 +6,6 @@ them anew, and ``NOT_CARRIED.md`` says of every setting that the engine does not
 settings are those of ``verl/trainer/config/_generated_ppo_trainer.yaml`` of version 0.9.1, read in its source.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -8,8 +8,6 @@ of a server of one's own (SkyRL's), ``http://HOST:PORT/v1#MODEL`` that of an Ope
 tokenizer is that of MODEL, a Hub id or a folder; of any other name for it, ``MODEL@TOKENIZER``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from contextlib import suppress

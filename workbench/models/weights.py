@@ -7,8 +7,6 @@ raises ``WeightsError`` with a sentence that names the tensor or number and what
 ``refusals`` puts that before it.
 """
 
-from __future__ import annotations
-
 import re
 import traceback
 import warnings

@@ -27,8 +27,6 @@ its own prefix, and an attention mask hides the rest. Models whose attention is 
 a prefix.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from bisect import bisect_right

@@ -4,8 +4,6 @@
 survives its death: the next call starts a new one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 import time

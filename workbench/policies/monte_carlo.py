@@ -7,8 +7,6 @@ completion's own outcome. Math-Shepherd (arXiv 2312.08935, section 3.3) labels w
 2410.01679, section 4.2) credits by them. What is done with them is ``step_values``' and ``credit``'s business.
 """
 
-from __future__ import annotations
-
 import time
 import zlib
 from array import array

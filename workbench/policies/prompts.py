@@ -3,8 +3,6 @@
 Plain text is tokenised as it is, messages go through the tokenizer's chat template.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

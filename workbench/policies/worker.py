@@ -5,8 +5,6 @@ loaded; asking for another replaces it. While a model loads or scores the worker
 samples it sends the texts as they grow. It knows nothing of training or pages.
 """
 
-from __future__ import annotations
-
 import time
 import traceback
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@
 has one it ends with the process that started it, at which the input closes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

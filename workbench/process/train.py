@@ -7,8 +7,6 @@ step. It knows nothing of who started it or who reads along.
 ``Recorder`` is a transformers callback around the run's directory; every rank takes part in agreeing to stop.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import math

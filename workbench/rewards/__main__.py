@@ -7,8 +7,6 @@ loaded before is not run again. What a function returned is checked here, and no
 The process has limits, and may be isolated (``sandbox.isolate``).
 """
 
-from __future__ import annotations
-
 import faulthandler
 import hashlib
 import inspect

@@ -6,8 +6,6 @@ the sandbox, which calls it by ``begin_episode`` and ``answer_turn``. How turns 
 tokens are, is not known here.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import os

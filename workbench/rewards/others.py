@@ -14,8 +14,6 @@ The right answer is the column of the name that is asked for, or else the one th
 the workbench knows columns by: graders, tasks, and the page's guess of what a file holds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import re

@@ -4,8 +4,6 @@ What code defines is a guess for the page and the command line to start from; wh
 it runs the code. Code that does not parse has no answers.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import math

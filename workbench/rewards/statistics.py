@@ -5,8 +5,6 @@ counted as unscored and enters nothing else. Two functions are compared completi
 mean of its scored steps.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

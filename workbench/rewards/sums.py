@@ -5,8 +5,6 @@ makes one. Units and other words behind a number, currency and LaTeX's markup do
 or cannot be read with certainty, is no equation.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

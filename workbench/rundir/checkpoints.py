@@ -16,8 +16,6 @@ code as it ran, each model's settings, and hashes of all of it). Knows nothing o
 good.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -14,8 +14,6 @@ they hold a byte cursor, leave an unterminated last row for later, and skip and 
 Knows nothing of what a metric means, nor of the other files of a run.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -13,8 +13,6 @@ went in: a lone surrogate in a token's text becomes U+FFFD (one for one, so that
 is UTF-8; and columns, options and sampling come back as JSON has them (a tuple as a list).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

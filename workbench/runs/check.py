@@ -8,8 +8,6 @@ when it loads. The run shows either as its reason.
 code and patterns run in a sandbox, which ends here too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from typing import Any

@@ -7,8 +7,6 @@ are read from what these wrote.
 ``differences`` lists the fields in which configurations differ, ``configuration_labels`` names each by them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

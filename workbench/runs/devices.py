@@ -8,8 +8,6 @@ whatever the workspace, because that is what two runs would share; ``WORKBENCH_L
 Knows nothing of torch: GPUs are listed by their driver.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

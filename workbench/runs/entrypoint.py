@@ -7,8 +7,6 @@ once. If it has to wait it starts anew as this program; on a GPU as training, si
 devices than the run's.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import runpy

@@ -3,8 +3,6 @@
 A folder is complete or not there. Nothing is pushed but by ``push``.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Every rollout that a run has stored, by numbers and text: search, order and pages of a list."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

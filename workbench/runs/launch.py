@@ -5,8 +5,6 @@ configuration that is started names the checkpoint's folder, and in ``origins`` 
 checkpoint's manifest, which names every file with its own. Files that changed since are noticed by that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -11,8 +11,6 @@ was given the same process id later. A standby process that took a run shows the
 which the run's status names.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -7,8 +7,6 @@ it adds up to the very bits it explains. How a scheme arrives at its numbers is 
 a ``LossPass`` make a loss is ``credit.explain``'s.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

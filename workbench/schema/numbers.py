@@ -1,7 +1,5 @@
 """Numbers: in sentences, and equal up to rounding (0.1 + 0.2 and 0.3 are the same reward)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal
 

@@ -11,8 +11,6 @@ holds its last character, and begins at the first token that no earlier step end
 ("") belong with the character they help to complete.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, islice, pairwise

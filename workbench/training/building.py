@@ -4,8 +4,6 @@
 How a row becomes tokens and what is shown of it is the methods' own.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

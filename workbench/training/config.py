@@ -4,8 +4,6 @@ Some modes of TRL's loss are refused, each with its reason: they would run, and 
 assume one advantage a sequence, which schemes that give each token its own do not have.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any
 

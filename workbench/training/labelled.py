@@ -8,8 +8,6 @@ For a step with logits z of wrong and right, p = softmax(z)_right and label y in
 (arXiv 2312.08935, eq. 2), of soft ones its soft estimation.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -9,8 +9,6 @@ ranks treat both as one, and its values are part of what the policy's forward re
 looks for them. They are stored in a file of their own: what is saved of the policy loads as any other.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Iterator, Sequence

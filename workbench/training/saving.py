@@ -11,8 +11,6 @@ TRL keeps no generation in a checkpoint: only between two generations does a res
 Saves elsewhere are refused by the configuration; this module does not check. It knows nothing of rewards and credit.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -4,8 +4,6 @@ The script builds the run's trainer from its configuration, which needs this pac
 workspace.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path

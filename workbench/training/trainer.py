@@ -17,8 +17,6 @@ scoring are ``rewards.score_completions`` and a token's credit is ``credit.credi
 the trainer's settings and knows no reward function and no scheme.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time

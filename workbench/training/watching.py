@@ -1,7 +1,5 @@
 """``Looks``: when the prompts or rows that a run watches are looked at."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ noun has to know how it looks. ``describe`` says what to show, ``cards`` draws t
 ``curves`` draw for the page, too; ``notebook`` follows runs, compares them and opens a group in the running app.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from typing import Any

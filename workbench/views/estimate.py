@@ -1,7 +1,5 @@
 """Estimates before a run is started: time by an earlier run's pace, memory, and a learning rate that is too high."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

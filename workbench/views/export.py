@@ -4,8 +4,6 @@ Each file is made from the credit that is drawn, so that it holds the very numbe
 browser (``share.js``). Knows nothing of how a file gets to whoever asked for it.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -5,8 +5,6 @@ and the corrupt rows met. The directory stays the truth: every look reads on fro
 over when the log was resumed or replaced.
 """
 
-from __future__ import annotations
-
 import threading
 from array import array
 from collections import defaultdict, deque

@@ -8,8 +8,6 @@
 Neither side is known here: ``views`` keeps groups and looks for the page, ``ui`` announces itself and opens groups.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,8 +3,6 @@
 A chart has the metrics of ``METRICS`` that name it as their ``panel``; one that is not named here has its key as title.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import chain

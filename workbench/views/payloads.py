@@ -3,8 +3,6 @@
 Offsets count UTF-16 units, as JavaScript does.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """The sentences about a run: what it gained on the problems that were held out, and whether that may be chance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The sentence about a token: where training pushes it, and what its advantage adds up from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Sentences in Markdown, and how numbers and names are said in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ keyword arguments *are* its options: their defaults, choices and ranges are read
 them or draws a form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Those for turns compare steps that begin in the same state; those for tokens com
 token.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache

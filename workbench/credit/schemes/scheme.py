@@ -9,8 +9,6 @@ reward; r~ and z are the normalisation of ``normalise`` over the group's scored 
 selects).
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

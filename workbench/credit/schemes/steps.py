@@ -1,7 +1,5 @@
 """Schemes that read one kind of rewards: those of steps, or the outcome."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -12,8 +12,6 @@ that do are written as text and run in the sandbox, in a preview and in a run al
 takes a fraction of a second and no torch.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import linecache

@@ -22,8 +22,6 @@ Each function stands alone, so that its source runs when pasted into the page's 
   its main thread and under its deadline.
 """
 
-from __future__ import annotations
-
 
 def gsm8k_answer(
     prompts: list[object],

@@ -6,8 +6,6 @@ come with GSM8K's answers (Cobbe et al. 2021, arXiv 2110.14168) and with those o
 return what imported completions bring along, in the columns that ``rollouts`` gives them.
 """
 
-from __future__ import annotations
-
 
 def step_correctness(prompt, step, text_before, start, operations, **columns):
     """1 for a step that is right given the line before it, else 0.

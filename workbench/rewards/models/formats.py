@@ -22,8 +22,6 @@ peiyi9979/math-shepherd-mistral-7b-prm; that of Qwen/Qwen2.5-Math-PRM-7B; RLHFlo
 tokenizers only by what it calls on them, and no torch.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

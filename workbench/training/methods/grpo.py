@@ -3,8 +3,6 @@
 The one place that knows both vocabularies: the workbench's configuration and the arguments of TRL's ``GRPOTrainer``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """PPO with a critic and token rewards: its section, its trainer, its metrics."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

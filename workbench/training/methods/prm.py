@@ -1,7 +1,5 @@
 """A process reward model trained on labelled steps: its section, its trainer, its metrics."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
