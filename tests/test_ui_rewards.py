@@ -128,7 +128,7 @@ def test_what_replaces_the_list_keeps_the_keys_of_rows_that_stay() -> None:
     tab = Tab(form(builtin_row("step_correctness"), builtin_row("answer_correctness")))
     before = tab.draft
     steps, answer = before.rows
-    tab.set_rewards({**sent(before, step_correctness={"weight": 0.5}), "number": 7}, {})
+    tab.set_rewards({**sent(before, step_correctness={"weight": 0.5}), "number": 7, "editing": ""}, {})
     assert [row.key for row in tab.draft.rows] == [steps.key, answer.key]
     edited = tab.draft
     tab.put(edited, edited.with_row(own(STEP)))
@@ -144,11 +144,18 @@ def test_a_list_that_a_later_one_overtook_changes_nothing() -> None:
     tab.set_rewards({**newer, "number": 2, "editing": "a"}, {})
     tab.set_rewards({**older, "number": 1, "editing": ""}, {})
     assert (tab.draft.rows[0].weight, tab.rewards_told, tab.editing) == (0.5, 2, "a")
+    # A button brings the list as well: what its own event has yet to bring, never what was replaced since.
+    tab.put(tab.draft, tab.draft.but(rows=()))
+    for listed in ({**newer, "number": 2, "editing": "a"}, json.loads(handlers.list_value(tab.draft, 3))):
+        tab.set_rewards(listed, {})
+        assert tab.draft.rows == ()
+    tab.set_rewards({**older, "number": 3, "editing": ""}, {})
+    assert tab.draft.rows[0].weight == 0.25
 
 
 def test_the_weight_of_the_answer_outlasts_a_scheme_that_has_none() -> None:
     tab = Tab(form())
-    tab.set_rewards({**sent(tab.draft), "outcome_weight": 0.5}, {})
+    tab.set_rewards({**sent(tab.draft), "outcome_weight": 0.5, "number": 1, "editing": ""}, {})
     tab.choose("method.credit.scheme", "outcome")
     assert "outcome_weight" not in tab.draft.credit
     tab.choose("method.credit.scheme", "position")

@@ -599,12 +599,13 @@ class Tab:
             self.draft = draft
 
     def set_rewards(self, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> None:
-        """Set the list of rewards as the page holds it; one that a later one overtook on its way changes nothing.
+        """Set the list of rewards as the page holds it, unless that is known, or a later one overtook it on its way.
 
-        Gradio sends two changes of one moment side by side, also where it is told to keep the last.
+        Gradio sends two changes of one moment side by side, also where it is told to keep the last; a button sends the
+        list, too.
         """
         with self._lock:
-            if sent["number"] < self.rewards_told:
+            if "editing" not in sent or sent["number"] <= self.rewards_told:
                 return
             self.rewards_told = sent["number"]
             self.editing, self.outcome_weight = sent["editing"], sent["outcome_weight"]

@@ -184,7 +184,8 @@ class Form(SimpleNamespace):
     ``task_preview`` shows the first rows of the task, beside the fields that say how they are read; they are folded
     away in ``task_fold``, which is in ``more``.
 
-    ``rewards`` is the list of rewards, whose value is in ``rows``, and the ``code`` of the one in the editor.
+    ``rewards`` is the list of rewards, whose value is in ``rows``, and the ``code`` of the one in the editor;
+    ``estimates`` are the step values that rows of it have, by their keys.
 
     What was replaced or removed last is said in ``undo_notes``, beside each tab's buttons, with one that brings it
     back.
@@ -261,16 +262,20 @@ def on_change(form: Form, paths: Iterable[str], what: str, answer: Answer, outpu
 def sending(
     form: Form, function: Callable[..., Any], paths: Sequence[str] | None = None, more: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """Have an event send what fields hold, by default all of them, before ``function`` reads the tab.
+    """Have an event send what fields hold, by default all of them and the rewards, before ``function`` reads the tab.
 
     It is given the request, the tab, and what ``more`` widgets hold.
     """
     own = (KIND, METHOD, f"{CREDIT}.scheme", f"{COMPARE}.scheme")  # set by their own events, which others follow
     sent = [path for path in form.bound if path not in own] if paths is None else paths
+    lists = [form.rewards.rows] if paths is None else []
+    count = len(sent) + len(lists)
 
     def take(tab: Tab, turn: int, values: Sequence[Any]) -> Sequence[Any]:
         tab.set_all(turn, dict(zip(sent, values[: len(sent)], strict=True)))
-        return values[len(sent) :]
+        for listed in values[len(sent) : count]:
+            tab.set_rewards(json.loads(listed), form.estimates)
+        return values[count:]
 
     def answered(request: gr.Request, tab: Tab, turn: int, *values: Any) -> Any:
         return function(request, tab, *take(tab, turn, values))
@@ -280,7 +285,7 @@ def sending(
 
     return {
         "fn": streamed if isgeneratorfunction(function) else answered,
-        "inputs": [form.draft, form.turn, *(form.bound[path] for path in sent), *more],
+        "inputs": [form.draft, form.turn, *(form.bound[path] for path in sent), *lists, *more],
         "js": COUNT,
     }
 
