@@ -217,3 +217,18 @@ def test_the_hub_is_asked_once_and_silence_is_no_refusal(monkeypatch: pytest.Mon
     assert places.hub_problem("somebody/silent") is None
     assert places.hub_problem("somebody/model") is None
     assert not answers
+
+
+def test_nvidia_smi_is_asked_where_the_driver_shows_no_files(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho GPU-a\necho GPU-b\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(devices, "_DRIVER", tmp_path / "none")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.delenv(devices.VISIBLE, raising=False)
+    assert devices.gpus() == devices.pool("auto") == ["GPU-a", "GPU-b"]
+    monkeypatch.setenv(devices.VISIBLE, "1")
+    assert devices.gpus() == ["GPU-b"]
+    program.unlink()
+    monkeypatch.delenv(devices.VISIBLE)
+    assert (devices.gpus(), devices.pool("auto")) == ([], ["cpu"])

@@ -11,6 +11,7 @@ Knows nothing of torch: GPUs are listed by their driver.
 import contextlib
 import fcntl
 import os
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -52,13 +53,14 @@ def check_count(names: list[str], ranks: int) -> None:
 def gpus() -> list[str]:
     """Return the UUIDs of the GPUs this process may use, in the order of their buses; none without NVIDIA's driver.
 
-    Those that a container shows without their device node are left out.
+    Those that a container shows without their device node are left out. Under WSL, where the driver shows no files,
+    nvidia-smi is asked.
     """
     folders = sorted(_DRIVER.iterdir()) if _DRIVER.is_dir() else []
     listed = [_read(folder / "information") for folder in folders]
     with_node = [gpu for gpu in listed if (_NODES / f"nvidia{gpu.get('Device Minor')}").exists()]
     # A node is made when CUDA first starts.
-    there = [gpu["GPU UUID"] for gpu in with_node or listed if "GPU UUID" in gpu]
+    there = [gpu["GPU UUID"] for gpu in with_node or listed if "GPU UUID" in gpu] or _ask_smi()
     named = os.environ.get(VISIBLE)
     if named is None:
         return there
@@ -113,6 +115,13 @@ def locks_folder() -> Path:
     if owner != os.getuid():
         raise RunError(f"the folder of device locks {folder} is another user's; name one of your own with {LOCKS}")
     return folder
+
+
+def _ask_smi() -> list[str]:
+    command = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split()
+    return []
 
 
 def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[tuple[str, ...], str]:
