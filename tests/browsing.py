@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 from axe_playwright_python.sync_playwright import Axe
 from playwright._impl import _sync_base
-from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, Response, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -233,7 +233,17 @@ def start_over(page: Page) -> None:
     page.set_viewport_size({"width": 1280, "height": 860})
     page.locator("#inspect-tab-button").click()
     show_more(page)
-    with page.expect_request(is_event):
+    button = page.evaluate("gradio_config.components.find(({ props }) => props.elem_id === 'start-over').id")
+    answered: list[bool] = []
+
+    def is_scored(response: Response) -> bool:
+        """Return whether it answers what follows the button's own event, not one that was under way before."""
+        if not is_event(response.request):
+            return False
+        answered.append(f'"trigger_id":{button}' in (response.request.post_data or ""))
+        return any(answered[:-1])
+
+    with page.expect_response(is_scored):
         page.locator("#start-over").click()
     page.wait_for_function(CALM)
     page.wait_for_function(GROUP_DRAWN)
