@@ -37,8 +37,10 @@ export function inspect(handles) {
 
 /** @param {Pick<GroupPayload, "prompt">} payload @param {string} [columns] The prompt as a title, and what it is of. */
 function nameGroup({ prompt }, columns) {
-  const title = el("h2", { tabindex: 0 });
-  heading().replaceChildren(title, ...(columns ? [el("p", {}, columns)] : []));
+  const head = heading(), title = head.querySelector("h2") ?? el("h2", { tabindex: 0 });
+  if (!title.isConnected) head.prepend(title);
+  head.querySelector("p")?.remove();
+  if (columns) head.append(el("p", {}, columns));
   showPrompt(title, prompt);
 }
 

@@ -348,10 +348,11 @@ def _wire_fields(form: Form, services: Services, score: Score, scored: list[str]
 
     rewards.rows.input(list_changed, [form.draft, rewards.rows], outputs, **LAST)
     # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
-    # A second scheme's options are as many again, and are sent by themselves: every key waits for what is sent.
-    for is_second in (False, True):
-        sent = [path for path in scored if path.startswith(f"{COMPARE}.") is is_second]
-        on_change(form, sent, "scores", answer, [*outputs, form.isolation_note])
+    # Every key waits for what is sent: a scheme's options, of which there are many, are sent by themselves.
+    of_schemes = [form.options(prefix) for prefix in (CREDIT, COMPARE)]
+    others = [path for path in scored if not any(path in options for options in of_schemes)]
+    for sent in (others, *of_schemes):
+        on_change(form, [path for path in sent if path in scored], "scores", answer, [*outputs, form.isolation_note])
     on_change(form, paths_of(task_form()), "scores", read_rows, [*outputs, *form.outputs])
 
 

@@ -32,6 +32,7 @@ export const askedIn = (prompt) => ([...prompt.matchAll(USER)].at(-1)?.[1] ?? pr
 
 /** @param {HTMLElement} node @param {string} prompt Of one that is longer than its place the end is in sight: the question. */
 export function showPrompt(node, prompt) {
+  if (node.title === prompt && node.textContent) return; // scrolling lays the page out
   node.textContent = askedIn(prompt);
   node.title = prompt;
   node.scrollTop = node.scrollHeight;
