@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 from axe_playwright_python.sync_playwright import Axe
 from playwright._impl import _sync_base
-from playwright.sync_api import Browser, Page, Request, Response, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -223,6 +223,11 @@ CALM = """() => new Promise((then) =>
 """Every answer is there and drawn: no button is drawn anew under the pointer."""
 
 
+OPENING = """() => document.querySelector("#heatmap").heatmap.data.source?.some(
+  ([name, text]) => name === "pattern" && text.startsWith("(?m)^(?:Step"))"""
+"""True once the group that is drawn is cut as the first one is."""
+
+
 def is_event(request: Request) -> bool:
     """Return whether it tells the app of something that happened on the page."""
     return "gradio_api/run/predict" in request.url
@@ -233,18 +238,9 @@ def start_over(page: Page) -> None:
     page.set_viewport_size({"width": 1280, "height": 860})
     page.locator("#inspect-tab-button").click()
     show_more(page)
-    button = page.evaluate("gradio_config.components.find(({ props }) => props.elem_id === 'start-over').id")
-    answered: list[bool] = []
-
-    def is_scored(response: Response) -> bool:
-        """Return whether it answers what follows the button's own event, not one that was under way before."""
-        if not is_event(response.request):
-            return False
-        answered.append(f'"trigger_id":{button}' in (response.request.post_data or ""))
-        return any(answered[:-1])
-
-    with page.expect_response(is_scored):
+    with page.expect_request(is_event):
         page.locator("#start-over").click()
+    page.wait_for_function(OPENING)
     page.wait_for_function(CALM)
     page.wait_for_function(GROUP_DRAWN)
 
