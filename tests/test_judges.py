@@ -201,32 +201,17 @@ def test_what_may_pass_is_asked_again_after_a_growing_pause(judges: Judges, paus
 @pytest.mark.parametrize(
     ("answer", "settings", "message", "asked"),
     [
-        (
-            (503, {"error": {"message": "overloaded"}}, {}),
-            {"retries": 2},
-            "asked 3 times: status 503: overloaded",
-            (3,),
-        ),
-        (None, {"retries": 0, "timeout": 0.05}, r"no answer in 0\.05 s", (0, 1)),  # or before it was asked
+        ((503, {"error": {"message": "overloaded"}}, {}), {"retries": 2}, "asked 3 times: status 503: overloaded", 3),
+        (None, {"retries": 0, "timeout": 1.0}, r"no answer in 1 s", 1),
         # What no second try mends is said at once.
-        (
-            (401, {"error": {"message": f"wrong key {KEY}"}}, {}),
-            {},
-            r"401: wrong key \[redacted\]; is the key in",
-            (1,),
-        ),
-        (
-            (404, {"error": "no such model"}, {}),
-            {},
-            "404: no such model; check judge.base_url .* and judge.model",
-            (1,),
-        ),
-        ((302, {}, {"Location": "http://evil.example/"}), {}, "redirects to http://evil.example/: put that into", (1,)),
-        ((200, b"<html>hello", {}), {}, "'<html>hello' is no chat completion; is judge.base_url", (1,)),
+        ((401, {"error": {"message": f"wrong key {KEY}"}}, {}), {}, r"401: wrong key \[redacted\]; is the key in", 1),
+        ((404, {"error": "no such model"}, {}), {}, "404: no such model; check judge.base_url .* and judge.model", 1),
+        ((302, {}, {"Location": "http://evil.example/"}), {}, "redirects to http://evil.example/: put that into", 1),
+        ((200, b"<html>hello", {}), {}, "'<html>hello' is no chat completion; is judge.base_url", 1),
     ],
 )
 def test_what_no_try_mends_is_said_without_the_key(
-    judges: Judges, monkeypatch: pytest.MonkeyPatch, answer: Any, settings: Any, message: str, asked: tuple[int, ...]
+    judges: Judges, monkeypatch: pytest.MonkeyPatch, answer: Any, settings: Any, message: str, asked: int
 ) -> None:
     monkeypatch.setenv("P16_JUDGE", KEY)
     done = threading.Event()
@@ -234,8 +219,7 @@ def test_what_no_try_mends_is_said_without_the_key(
         with pytest.raises(RewardError, match=message) as caught:
             ask(endpoint, judges, [Question("a", None)], key_variable="P16_JUDGE", **settings)
         done.set()
-        assert len(endpoint.asked) in asked
-        assert all(headers["Authorization"] == f"Bearer {KEY}" for _, headers, _ in endpoint.asked)
+        assert [headers["Authorization"] for _, headers, _ in endpoint.asked] == [f"Bearer {KEY}"] * asked
     assert KEY not in repr(caught.value)
     with pytest.raises(RewardError, match="asked once"):  # it is closed by now
         ask(endpoint, judges, [Question("a", None)], retries=0)
