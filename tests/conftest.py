@@ -172,9 +172,9 @@ def random_policy(tiny):
     return Policy("random", LlamaForCausalLM(config).eval(), tiny.tokenizer)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def worker():
-    """A sandbox, with the patience that a busy machine needs."""
+    """A sandbox for all files, with the patience that a busy machine needs."""
     from workbench.rewards import Sandbox
 
     with Sandbox(deadline=60, pattern_margin=60) as worker:

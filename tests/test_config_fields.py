@@ -9,8 +9,10 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 import workbench
-from tests.configs import config_of
+from tests.configs import merged
 from tests.drafts import draft_of
+from workbench.cli import runs
+from workbench.cli.arguments import read_arguments
 from workbench.config import SharedConfig, leaves
 from workbench.config.section import Leaf
 from workbench.steps import StepPattern
@@ -88,21 +90,21 @@ def at(data: Any, path: str) -> Any:
     return data
 
 
-def merge(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
-    return {k: merge(one.get(k, {}), v) if isinstance(v, dict) and k in one else v for k, v in {**one, **two}.items()}
-
-
-@pytest.mark.parametrize(("method", "path", "value"), FIELDS, ids=[f"{method} {path}" for method, path, _ in FIELDS])
-def test_yaml_and_flags_hold_every_field(method: str, path: str, value: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("workbench.cli.arguments.fill_from_task", lambda data: None)
-    monkeypatch.setattr("workbench.runs.resolved", lambda config, workspace: config)
-    data = merge(merge({"method": {"name": method}}, BESIDE.get(path, {})), nested(path, value))
-    config = RunConfig.parse(data)
-    plain = RunConfig.parse({"method": {"name": config.method.name}})
-    assert at(config.model_dump(mode="json"), path) == value
-    assert config.to_yaml() != plain.to_yaml()
-    assert RunConfig.from_yaml(config.to_yaml()) == config
-    assert config_of(*flags_of(data)) == config
+@pytest.mark.parametrize("method", METHODS)
+def test_yaml_and_flags_hold_every_field(method: str) -> None:
+    """One command has all of them; each is then held against its own configuration."""
+    fields = [(path, value) for name, path, value in FIELDS if name == method]
+    flags = [flag for path, value in fields for flag in flags_of(nested(path, value))]
+    given = read_arguments("train", runs.train, [f"--method.name={method}", *flags])["settings"].given
+    plain = RunConfig.parse({"method": {"name": method}}).to_yaml()
+    for path, value in fields:
+        beside = merged({"method": {"name": method}}, BESIDE.get(path, {}))
+        config = RunConfig.parse(merged(beside, nested(path, value)))
+        assert at(config.model_dump(mode="json"), path) == value
+        text = config.to_yaml()
+        assert text != plain, path
+        assert RunConfig.from_yaml(text) == config, path
+        assert RunConfig.parse(merged(beside, nested(path, at(given, path)))) == config, path
 
 
 def flags_of(data: dict[str, Any], prefix: str = "") -> list[str]:
@@ -121,13 +123,13 @@ def flags_of(data: dict[str, Any], prefix: str = "") -> list[str]:
 TOLD = ("optimiser.", "method.sampling.", "method.pattern.")
 
 
-@pytest.mark.parametrize("path", [path for method, path, _ in FIELDS if method == "grpo" and path.startswith(TOLD)])
-def test_the_trainer_is_told_of_the_optimiser_the_sampling_and_the_pattern(path: str, tmp_path: Path) -> None:
-    value = next(value for method, at, value in FIELDS if (method, at) == ("grpo", path))
+def test_the_trainer_is_told_of_the_optimiser_the_sampling_and_the_pattern(tmp_path: Path) -> None:
     run = {"run": {"device": "cpu"}}
-    assert trainer_arguments(RunConfig.parse({**run, **nested(path, value)}), tmp_path) != trainer_arguments(
-        RunConfig.parse(run), tmp_path
-    )
+    plain = trainer_arguments(RunConfig.parse(run), tmp_path)
+    told = [(path, value) for method, path, value in FIELDS if method == "grpo" and path.startswith(TOLD)]
+    assert told
+    for path, value in told:
+        assert trainer_arguments(RunConfig.parse({**run, **nested(path, value)}), tmp_path) != plain, path
 
 
 @pytest.mark.parametrize("part", fields(StepPattern), ids=lambda part: part.name)

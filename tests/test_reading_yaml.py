@@ -15,8 +15,8 @@ from workbench.training.methods import RunConfig
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("a: &a [1]\nb: *a", r"line 2, column 4: the alias \*a"),
-        ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a'"),
+        ("a: &a [1]\nb: *a", r"line 2, column 4: .*\*a"),
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: .*'a'"),
         ("run: {steps: 1, steps: 2}", "'steps'"),
         ("[" * 500 + "]" * 500, f"{MAX_DEPTH} levels"),
         ("{a: " * 300 + "1" + "}" * 300, f"{MAX_DEPTH} levels"),
@@ -38,7 +38,7 @@ def test_what_would_cost_or_mislead_is_refused_in_a_line(text: str, named: str) 
     assert "\n" not in str(refused.value)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.text(max_size=60))
 @example("0E0")
 @example("no")

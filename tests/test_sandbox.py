@@ -33,12 +33,6 @@ COUNTER = "calls = []\ndef reward(prompt, step, **columns):\n    calls.append(st
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[Sandbox]:
-    with Sandbox(deadline=60) as worker:
-        yield worker
-
-
-@pytest.fixture(scope="module")
 def isolated() -> Iterator[Sandbox]:
     with Sandbox(deadline=60, isolate=True) as worker:
         yield worker
@@ -74,12 +68,12 @@ def test_it_is_asked_from_many_threads_and_nothing_gets_mixed_up(worker: Sandbox
 def test_nothing_outlives_a_client_that_is_killed() -> None:
     program = """
 import os, signal, threading
-from tests.test_sandbox import run
-from workbench.rewards import Sandbox
+from workbench.rewards import RewardConfig, Sandbox, load_reward
+from workbench.rewards.protocol import Batch
 worker = Sandbox(deadline=60)
-worker.start()
+reward = load_reward(RewardConfig(name="mine", code="def mine(prompt, step):\\n    while True: pass"), worker)
 print(worker.pid, flush=True)
-threading.Thread(target=run, args=[worker, "while True: pass"], daemon=True).start()
+threading.Thread(target=reward.score, args=[Batch(["p"], ["a"], steps=[["a"]])], daemon=True).start()
 while not worker.running: pass
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -151,9 +145,9 @@ def test_what_is_missing_is_told_on_the_page(isolated: Sandbox, monkeypatch: pyt
     assert note.level == "warning"
 
 
-def test_isolating_is_another_process(worker: Sandbox) -> None:
+def test_isolating_is_another_process() -> None:
     with Sandbox(deadline=60) as changing:
-        assert run(changing, "import os\nreturn len(os.listdir('/')) > 0") == 1.0
+        changing.start()
         changing.set_isolated(True)
         if changing.missing_layers() == ():
             with pytest.raises(RewardError, match="file access is off in the sandbox"):
@@ -245,24 +239,18 @@ return float(refused)
 
 
 HANGING = {
-    "loops": "while True:\n    pass",
-    "swallows everything": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
-    "waits": "import threading\nthreading.Event().wait()",
     "sleeps in C": "import ctypes\nctypes.CDLL(None).pause()",
     "holds the interpreter": "import re\nre.match('^(a+)+$', 'a' * 60 + 'b')",
-    "computes a huge power": "9 ** 9 ** 9",
     "prints without end": "while True:\n    print('x' * 1000)",
     "an error that loops": "class Loop(Exception):\n    def __str__(self):\n        while True: pass\nraise Loop",
 }
-"""Only the deadline ends them."""
+"""Only the deadline ends them; loops are in ``test_rewards_worker.py``."""
 HOSTILE = {
     # It ends the process.
     "exits": ("import os\nos._exit(3)", r"sandbox exited 3$"),
     "asks to exit": ("import sys\nsys.exit(4)", r"raised SystemExit .*line 3: 4$"),
     "interrupts": ("raise KeyboardInterrupt", r"raised KeyboardInterrupt"),
     "segfaults": ("import ctypes\nctypes.string_at(0)", r"at line 3: sandbox died of signal 11 \(SIGSEGV\)"),
-    "aborts": ("import os\nos.abort()", r"sandbox died of signal 6 \(SIGABRT\)"),
-    "kills itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", r"signal 9 \(SIGKILL\)"),
     "closes every file": ("import os\nos.closerange(0, 64)", r"sandbox (exited \d+|closed its pipes)"),
     "breaks the interpreter": ("import builtins\nbuiltins.isinstance = None", r"sandbox exited 1$"),
     # It eats.
@@ -271,11 +259,6 @@ HOSTILE = {
         r"MemoryError.*4 GB",
     ),
     "recurses": ("return reward(prompt, step)", r"raised RecursionError"),
-    "recurses in C": (
-        "import sys\nsys.setrecursionlimit(10 ** 9)\nnested = []\n"
-        "for _ in range(10 ** 5): nested = [nested]\nrepr(nested)",
-        r"sandbox died of signal 11",
-    ),
     "fills the disk": ("open('big', 'wb').write(bytes(80 * 2 ** 20))", r"a file may have 64 MB"),
     "opens without end": ("kept = [open('/dev/null') for _ in range(300)]", r"256 files may be open"),
     "starts threads without end": (
@@ -283,7 +266,7 @@ HOSTILE = {
         "for _ in range(10 ** 5): threading.Thread(target=wait.wait, daemon=True).start()",
         r"can't start new thread",
     ),
-    "prints 100 MB": ("print('x' * 10 ** 8)", None),
+    "prints 10 MB": ("print('x' * 10 ** 7)", None),
     # It reaches out.
     "opens a socket": ("import socket\nsocket.socket()", r"network is off"),
     "reads a page": ("from urllib.request import urlopen\nurlopen('http://127.0.0.1:9/')", r"network is off"),
@@ -311,35 +294,30 @@ def in_a_run(worker: Sandbox, code: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_code_gets_its_message_on_the_page_and_in_a_run_and_the_next_call_works(
-    name: str, isolated: Sandbox
-) -> None:
+def test_hostile_code_gets_its_message_and_the_next_call_works(name: str, isolated: Sandbox) -> None:
     body, says = HOSTILE[name]
-    code = code_of(body)
-    view = rescore(draft_of(own_row(code, "reward"), regex="S").but(group=GROUP), isolated)
+    view = rescore(draft_of(own_row(code_of(body), "reward"), regex="S").but(group=GROUP), isolated)
     if says is None or (" off" in says and isolated.missing_layers()):
-        assert in_a_run(isolated, code) == [(1.0, 1.0), (1.0,)]
         assert view.credit is not None
     else:
-        with pytest.raises(RewardError, match=says):
-            in_a_run(isolated, code)
         assert view.rows[0] is not None
         assert re.search(says, view.rows[0].text)
     assert in_a_run(isolated, HARMLESS) == [(2.0, 2.0), (2.0,)]
 
 
 @pytest.mark.parametrize("name", HANGING)
-def test_code_that_hangs_is_ended_and_others_are_answered_meanwhile(name: str, isolated: Sandbox) -> None:
+def test_code_that_hangs_is_ended_and_others_are_answered_meanwhile(
+    name: str, isolated: Sandbox, worker: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = code_of(HANGING[name])
-    with Sandbox(deadline=60) as hanging, ThreadPoolExecutor(1) as pool:
-        load_reward(RewardConfig(name="reward", code=code), hanging)
-        hanging.deadline = 0.5
-        hangs = pool.submit(in_a_run, hanging, code)
+    load_reward(RewardConfig(name="reward", code=code), worker)
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as hurried:
+        hurried.setattr(worker, "deadline", 0.5)
+        hangs = pool.submit(in_a_run, worker, code)
         assert in_a_run(isolated, HARMLESS) == [(2.0, 2.0), (2.0,)]
         with pytest.raises(RewardTimeout):
             hangs.result()
-        hanging.deadline = 60
-        assert in_a_run(hanging, HARMLESS) == [(2.0, 2.0), (2.0,)]
+    assert in_a_run(worker, HARMLESS) == [(2.0, 2.0), (2.0,)]
 
 
 def test_what_was_refused_is_found_behind_other_errors() -> None:
@@ -366,22 +344,19 @@ def preview(worker: Sandbox, regex: str, *texts: str, kind: str = "starts") -> S
 
 
 @pytest.mark.parametrize(
-    ("regex", "texts", "kind", "message"),
+    ("regex", "texts", "message"),
     [
-        ("(a|aa)+$", ["b", "aab", "a" * 50 + "b"], "starts", "the step pattern is too slow (0.25 s) on rollout 3"),
-        (r"\s+$", [" " * 100_000 + "x"], "starts", "the step pattern is too slow (0.25 s) on rollout 1"),
-        ("(" * 3000, ["a"], "starts", "invalid pattern: maximum recursion"),
-        ("[", ["a"], "starts", "invalid pattern: unterminated character set at character 1"),
-        ("", ["a"], "starts", "the pattern is empty and would match empty text"),
-        ("x*", ["a"], "starts", "the step pattern matches empty text; require at least one character"),
-        ("é" * 5001, ["a"], "starts", "the step pattern is 10,002 bytes; the limit is 10,000"),
-        ("a" * 10_001, ["a"], "starts", "the pattern has 10,001 characters; the limit is 10,000"),
+        ("(a|aa)+$", ["b", "aab", "a" * 50 + "b"], "rollout 3"),
+        ("(" * 3000, ["a"], "maximum recursion"),
+        ("[", ["a"], "character 1"),
+        ("x*", ["a"], "empty text"),
+        ("a" * 10_001, ["a"], "10,001"),
     ],
 )
 def test_a_bad_pattern_gets_its_message_beside_the_field(
-    worker: Sandbox, regex: str, texts: list[str], kind: str, message: str
+    worker: Sandbox, regex: str, texts: list[str], message: str
 ) -> None:
-    view = preview(worker, regex, *texts, kind=kind)
+    view = preview(worker, regex, *texts)
     assert view.pattern is not None
     assert message in view.pattern.text
     assert "stale" in view.drawing
