@@ -1,5 +1,6 @@
 """Drafts of the page as tests need them: a few rows, one scheme, and what else is said."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,8 @@ from workbench.schema import RewardKind
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.fields import credit_section
 from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row
+from workbench.ui.handlers.session import GroupStore
+from workbench.ui.handlers.sharing import dump, restore, train_code
 
 PATTERN = r"(?m)^(?:Step \d+|Answer):"
 
@@ -33,3 +36,14 @@ def with_values(draft: PageState, values: Mapping[str, Any]) -> PageState:
     for path, value in values.items():
         draft = draft.with_value(path, value)
     return draft
+
+
+def assert_given_back(draft: PageState, store: GroupStore, link: Mapping[str, str]) -> None:
+    """A browser's page, the ``link``, if there is one, and notebook code give back the draft's configuration."""
+    for memory, query in ((json.dumps({"page": dump(draft, "")}), {}), ("", link)):
+        if memory or query:
+            restored = restore(memory, query, store)
+            assert (restored.problems, restored.draft.config()) == ((), draft.config())
+    code: dict[str, Any] = {}
+    exec(train_code(draft.config()).partition("run = ")[0], code)
+    assert code["config"] == draft.config()

@@ -22,7 +22,7 @@ SEEING = {
     "tests/test_alpaca_eval.py": "",
     "tests/test_longest_step.py": "",
     "tests/test_group_lengths.py": "",
-    "tests/test_ui_help.py": "",
+    "tests/test_ui_handlers.py": "pinned or guide",
     "tests/test_config.py": "explains_itself",
     "tests/test_config_fields.py": "pattern",
     "tests/test_credit.py": "only_errors or two_implementations or signature or say_so",

@@ -195,11 +195,6 @@ def test_the_link_leads_nowhere_else(stranger: TestClient, token: str, path: str
     assert re.match(r"/[^/\\]", answer.headers["location"])
 
 
-def test_a_script_sends_the_token_as_a_header(script: TestClient) -> None:
-    assert script.get("/config").status_code == 200
-    assert script.get("/gradio_api/info").status_code == 200
-
-
 def test_every_answer_denies_framing_sniffing_and_foreign_scripts(script: TestClient, served: Any) -> None:
     nobody = TestClient(served, base_url=HERE)
     for answer in (script.get("/", headers=HTML), script.get("/config"), nobody.get("/", headers=HTML)):
@@ -284,20 +279,22 @@ def test_a_token_others_may_know_is_replaced(tmp_path: Path, spoil: str) -> None
 
 # ── Gradio's own requests ────────────────────────────────────────────────────────────────────────────────────────
 
-NOT_THERE = "this page has no such function or component; reload it"
 
-
-@pytest.mark.parametrize("number", [99_999, -1, 10**30])
-@pytest.mark.parametrize("path", ["queue/join", "run/predict"])
-def test_a_function_that_the_page_does_not_have_is_not_found(script: TestClient, path: str, number: int) -> None:
-    answer = script.post(f"/gradio_api/{path}", json={"fn_index": number, "data": [], "session_hash": "a"})
-    assert (answer.status_code, answer.json()["detail"]) == (404, NOT_THERE)
-
-
-def test_a_name_that_the_page_does_not_have_is_not_found(script: TestClient) -> None:
-    assert script.post("/gradio_api/call/nothing", json={"data": []}).json()["detail"] == NOT_THERE
-    missing = {"data": [], "component_id": 99_999, "fn_name": "x", "session_hash": "a"}
-    assert script.post("/gradio_api/component_server", json=missing).json()["detail"] == NOT_THERE
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("queue/join", {"fn_index": 99_999}),
+        ("queue/join", {"fn_index": -1}),
+        ("run/predict", {"fn_index": 10**30}),
+        ("call/nothing", {}),
+        ("component_server", {"component_id": 99_999, "fn_name": "x"}),
+    ],
+)
+def test_a_function_that_the_page_does_not_have_is_not_found(
+    script: TestClient, path: str, body: dict[str, Any]
+) -> None:
+    answer = script.post(f"/gradio_api/{path}", json={"data": [], "session_hash": "a", **body})
+    assert (answer.status_code, "reload it" in answer.json()["detail"]) == (404, True)
 
 
 # ── elsewhere than on loopback ───────────────────────────────────────────────────────────────────────────────────
@@ -306,7 +303,7 @@ def test_a_name_that_the_page_does_not_have_is_not_found(script: TestClient) -> 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.2", "workbench.example"])
 @pytest.mark.parametrize("how", [{}, {"login": LOGIN, "token": False}])
 def test_other_addresses_are_refused_without_a_login(tmp_path: Path, host: str, how: dict[str, Any]) -> None:
-    with pytest.raises(WorkbenchError, match=r"add --auth NAME:PASSWORD .* or keep 127\.0\.0\.1"):
+    with pytest.raises(WorkbenchError, match="--auth"):
         page.launch(host=host, workspace=tmp_path, **how)
     assert not (tmp_path / TOKEN_FILE).exists()
 
@@ -317,27 +314,17 @@ def launched(
     """What ``launch`` would serve, and the links it gives; ``tell`` hears of each."""
     got = SimpleNamespace(links=[], opened=[])
 
-    class Server:
-        def __init__(self, config: Any, announce: Any) -> None:
-            got.config, self.announce = config, announce
+    def server(config: Any, announce: Any) -> SimpleNamespace:
+        got.config = config
+        return SimpleNamespace(run=announce)
 
-        def run(self) -> None:
-            self.announce()
+    def thread(target: Any, args: list[str], daemon: bool) -> SimpleNamespace:
+        return SimpleNamespace(start=lambda: got.opened.extend(args))
 
-    def create(workspace: Path, **what: Any) -> object:
-        got.what = what
-        return object()
-
-    class Thread:
-        def __init__(self, target: Any, args: list[str], daemon: bool) -> None:
-            got.opened += args
-
-        def start(self) -> None: ...
-
-    monkeypatch.setattr(page, "_Server", Server)
-    monkeypatch.setattr(page, "create_app", create)
+    monkeypatch.setattr(page, "_Server", server)
+    monkeypatch.setattr(page, "create_app", lambda workspace, **what: vars(got).update(what=what))
     monkeypatch.setattr(page.page_link, "free_port", lambda host, port: port)
-    monkeypatch.setattr(page, "threading", SimpleNamespace(Thread=Thread))
+    monkeypatch.setattr(page, "threading", SimpleNamespace(Thread=thread))
 
     def announce(link: str) -> None:
         got.links.append(link)
@@ -418,25 +405,25 @@ def test_a_login_is_http_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_right_password_waits_for_no_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10 s a wrong one, and a minute in all."""
     clock, waits = SimpleNamespace(now=100.0), list[float]()
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
+    monkeypatch.setattr(door, "PENALTY", 10.0)
     monkeypatch.setattr(door, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(door, "asyncio", SimpleNamespace(sleep=sleep))
     client, (name, _, password) = behind("t" * 43, LOGIN), LOGIN.partition(":")
-    statuses = [client.get("/", auth=(name, "wrong")).status_code for _ in range(60)]
-    assert statuses == [401] * 60
-    assert waits == [0.5 * n for n in range(1, 61)]
+    assert [client.get("/", auth=(name, "wrong")).status_code for _ in range(3)] == [401] * 3
     assert client.get("/", auth=(name, password)).text == "the page"
-    assert len(waits) == 60
+    assert waits == [10, 20, 30]
     # Over a minute of them: nothing more is looked at until some are answered.
-    for _ in range(100):
+    for _ in range(9):
         client.get("/", auth=(name, "wrong"))
-    assert waits[-1] == 60.5
+    assert waits == [10, 20, 30, 40, 50, 60, 70]
     assert client.get("/", auth=(name, password)).status_code == 401
-    clock.now += 1
+    clock.now += 10
     assert client.get("/", auth=(name, password)).text == "the page"
 
 
@@ -457,11 +444,10 @@ def test_a_proxys_origin_is_taken_where_it_is_named() -> None:
 
 @pytest.mark.parametrize("port", [-1, 99_999, 2**40])
 def test_a_port_that_is_none_is_refused(port: int) -> None:
-    with pytest.raises(WorkbenchError, match=rf"port {port} is none; choose one from 1 to 65535 with --port, or 0"):
+    with pytest.raises(WorkbenchError, match=rf"port {port} "):
         free_port("127.0.0.1", port)
 
 
 def test_port_0_is_one_that_is_free() -> None:
     port = free_port("127.0.0.1", 0)
-    assert 0 < port < 65_536
-    assert free_port("127.0.0.1", port) == port
+    assert free_port("127.0.0.1", port) == port > 0

@@ -150,7 +150,6 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
         [{"prompt": USER, "start": 2}] * 4,
         {"environment_factory": Adder, "reward_funcs": [answered], "reward_weights": [0.5]},
     ),
-    "its own reward": ([{"prompt": USER, "start": 2}] * 4, {"environment_factory": Adder}),
     "slow reward": ([{"prompt": USER, "start": 2}] * 4, {"environment_factory": SlowAdder, "reward_funcs": [answered]}),
     "no data set": ([{"prompt": [{"role": "user", "content": ""}]}] * 4, {"environment_factory": Adder, "data": None}),
     "several": (
@@ -206,7 +205,6 @@ def test_loss_weights_are_the_gradient_of_trls_loss_where_tools_wrote(tokenizer,
     weights = torch.from_numpy(loss_weights(credit, loss_type, **limits))
     assert torch.allclose(-logps.grad.double(), weights, atol=1e-7)
     first, second, *_ = credit.scored.group.rollouts
-    assert first.mask is not None
     tool = "".join(text for text, sampled in zip(first.texts, first.mask, strict=True) if not sampled)
     assert "<tool_response>\n5\n</tool_response>" in tool
     assert set(second.mask or ()) == {1}

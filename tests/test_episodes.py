@@ -64,7 +64,6 @@ def rows_of(policy: Any, prompts: Sequence[str], kind: type = Teller, seed: int 
     settings = {name: others.pop(name) for name in ("max_turns", "max_observation_length") if name in others}
     how = {name: others.pop(name) for name in ("top_k", "repetition_penalty", "stop") if name in others}
     environment = load_environment(kind)
-    assert environment is not None
     environment = replace(environment, settings=EnvironmentSection(name=kind.__name__, **settings))
     length = others.pop("max_completion_length", 90)
     examples = [Example(prompt, {"last": 3 + i % 3}) for i, prompt in enumerate(prompts)]
@@ -215,7 +214,6 @@ def test_an_environment_that_fails_ends_its_row_or_the_run(random_policy):
         assert [turn.error for turn in row.turns] == [None, None, "reply raised ValueError: no"]
     section = {"name": "Careless", "on_environment_error": "run", "code": None}
     environment = load_environment(Careless)
-    assert environment is not None
     episodes = Episodes(
         replace(environment, settings=EnvironmentSection.parse(section)), random_policy.tokenizer, [Example(PROMPTS[0])]
     )

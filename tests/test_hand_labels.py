@@ -12,7 +12,7 @@ from workbench.checks.reward_check import check_reward
 from workbench.cli import main
 from workbench.config import SamplingConfig
 from workbench.data import group_of, load_groups, load_task
-from workbench.data.labelled import HandLabelled, HandLabels
+from workbench.data.labelled import HandLabels
 from workbench.data.made import demonstrations_of, pairs_of, write_made
 from workbench.data.rows import Demonstration, Pair
 from workbench.policies.load import Policy
@@ -36,21 +36,13 @@ def labels(tmp_path: Path) -> HandLabels:
     return labels
 
 
-def kept(labels: HandLabels) -> HandLabelled:
-    labelled = labels.of(PROMPT, TEXT)
-    assert labelled is not None
-    return labelled
-
-
 def test_labels_are_kept_undone_and_stay_with_their_span(tmp_path: Path, labels: HandLabels) -> None:
-    assert kept(HandLabels(tmp_path)).ratings == [1, -1, None]
-    labels.mark(PROMPT, TEXT, STEPS, 1, None)
-    assert kept(labels).ratings == [1, None, None]
+    assert HandLabels(tmp_path).of(PROMPT, TEXT).ratings == [1, -1, None]
     labels.mark(PROMPT, TEXT, STEPS, 1, 0)
     labels.mark(PROMPT, TEXT, [(0, 37), (37, 49)], 1, 1)  # a pattern that cuts otherwise, and back
-    assert kept(labels).ratings == [None, 1]
+    assert labels.of(PROMPT, TEXT).ratings == [None, 1]
     labels.mark(PROMPT, TEXT, STEPS, 2, None)
-    assert kept(labels).ratings == [1, 0, None]
+    assert labels.of(PROMPT, TEXT).ratings == [1, 0, None]
     for k in (0, 1):
         labels.mark(PROMPT, TEXT, STEPS, k, None)
     assert labels.of(PROMPT, TEXT) is None
@@ -75,20 +67,16 @@ def test_what_is_written_is_read_back_by_our_own_readers(tmp_path: Path, labels:
     path = tmp_path / "labels.jsonl"
     path.write_text(labels.text(layout))
     (group,) = load_groups(str(path))
-    assert group.prompt == PROMPT
-    assert group.rollouts[0].columns["labels"] == [1.0, 0.0, 1.0]  # neutral is not wrong
-    assert group.rollouts[0].columns["labelled_steps"] == [TEXT[a:b].strip() for a, b in STEPS]
-    (row,) = [load_task(str(path))[0].columns]
-    assert row["labels"] == [1.0, 0.0, 1.0]
+    columns = group.rollouts[0].columns
+    assert (group.prompt, columns["labelled_steps"]) == (PROMPT, [TEXT[a:b].strip() for a, b in STEPS])
+    assert columns["labels"] == load_task(str(path))[0].columns["labels"] == [1.0, 0.0, 1.0]  # neutral is not wrong
 
 
 def test_the_table_is_what_a_reward_is_checked_against(labels: HandLabels) -> None:
     """Two steps have a label. A length of at least 0.5 says "right" of both, so it agrees on one of two."""
     (group,) = load_groups(str(labels.table))
     check = check_reward([group], lambda prompt, step, **columns: float(len(step)), threshold=0.5)
-    assert (check.items, check.count, check.right) == ("steps", 2, 1)
-    assert check.given is not None
-    assert check.given.share == 0.5
+    assert (check.items, check.count, check.right, check.given.share) == ("steps", 2, 1, 0.5)
 
 
 def test_a_damaged_file_hides_no_other(tmp_path: Path, labels: HandLabels) -> None:
@@ -134,23 +122,11 @@ FIVE = group_scored(("a", 0.2), ("b", 1.0), ("c", 0.5), ("d", 0.9), ("e", 0.2), 
 
 def test_pairs_by_hand() -> None:
     """Best over worst, second best over second worst: b over e and d over a; the middle one is in none."""
-
-    def sides(made: Any) -> list[tuple[str, str]]:
-        return [(row["chosen"], row["rejected"]) for row in made.rows]
-
-    assert sides(pairs_of([FIVE], most=5)) == [("b", "e"), ("d", "a")]
-    assert sides(pairs_of([FIVE], most=1)) == [("b", "e")]
-    assert sides(pairs_of([FIVE], most=5, margin=0.75)) == [("b", "e")]  # 1.0 - 0.2, and 0.9 - 0.2 is less
-    assert pairs_of([FIVE], most=1).rows == [
-        {
-            "prompt": "7 + 5?",
-            "chosen": "b",
-            "rejected": "e",
-            "chosen_outcome": 1.0,
-            "rejected_outcome": 0.2,
-            "answer": "12",
-        }
-    ]
+    best = {"prompt": "7 + 5?", "chosen": "b", "rejected": "e", "chosen_outcome": 1.0, "rejected_outcome": 0.2}
+    second = {"prompt": "7 + 5?", "chosen": "d", "rejected": "a", "chosen_outcome": 0.9, "rejected_outcome": 0.2}
+    assert pairs_of([FIVE], most=5).rows == [best | {"answer": "12"}, second | {"answer": "12"}]
+    assert pairs_of([FIVE], most=1).rows == [best | {"answer": "12"}]
+    assert pairs_of([FIVE], most=5, margin=0.75).rows == [best | {"answer": "12"}]  # 0.9 - 0.2 is less
 
 
 def test_ties_repeats_and_unfinished_completions_make_no_pair() -> None:
@@ -211,11 +187,12 @@ def test_the_commands_write_rows_that_a_run_can_have_as_its_task(
     assert (result["rows"], result["counts"]["completions"]) == (1, 2)
     assert list(load_task(result["file"]).rows("pairs")) == [Pair(group.prompt, "Answer: 12", "Answer: 13")]
     provenance = json.loads(Path(result["provenance"]).read_text())
-    assert provenance["rewards"] == [{"name": "answer_correctness", "kind": "outcome"}]
-    assert provenance["policy"]["path"] == "tiny"
-    assert provenance["completions_sampled"] == 0  # the group was there
-    assert provenance["limits"] == {"per_group": 1, "margin": 0.5}
-    assert len(provenance["sha256"]) == 64
+    assert (provenance["policy"]["path"], len(provenance["sha256"])) == ("tiny", 64)
+    assert {name: provenance[name] for name in ("rewards", "completions_sampled", "limits")} == {
+        "rewards": [{"name": "answer_correctness", "kind": "outcome"}],
+        "completions_sampled": 0,  # the group was there
+        "limits": {"per_group": 1, "margin": 0.5},
+    }
 
     result = made("demonstrations")
     task = load_task(result["file"])
@@ -223,7 +200,9 @@ def test_the_commands_write_rows_that_a_run_can_have_as_its_task(
         "demonstrations",
         [Demonstration(group.prompt, "Answer: 12")],
     )
-    assert main(["pairs", "--out", result["file"], "--group", str(file)]) == 2
-    assert "is there already" in capsys.readouterr().err
-    assert main(["pairs", "--out", str(tmp_path / "x"), "--reward", "step_correctness"]) == 2
-    assert "'outcome' needs an outcome reward" in capsys.readouterr().err
+    for wrong, said in (
+        (["--out", result["file"], "--group", str(file)], "there already"),
+        (["--out", str(tmp_path / "x"), "--reward", "step_correctness"], "'outcome'"),
+    ):
+        assert main(["pairs", *wrong]) == 2
+        assert said in capsys.readouterr().err

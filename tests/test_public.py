@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from workbench.ui.public import (
 CODE = "def mine(prompt, step, **columns):\n    return 1.0\n"
 EXTERNAL = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
 PRM = {"path": "Qwen/Qwen2.5-Math-PRM-7B", "format": "extra-0"}
+MANY = SamplingConfig(num_generations=17)
 HOST = "ada-workbench.hf.space"
 
 
@@ -125,32 +126,40 @@ def test_sampling_and_training_refuse_what_a_forged_form_holds(path: str, value:
     draft = draft.but(tree=with_path(draft.tree, path, value))
     assert list(sample(draft, services, "tab"))[-1].note.level == "error"  # type: ignore[union-attr]
     started, note = start_run(draft, services)
-    assert started is None
-    assert note is not None
+    assert (started, note is None) == (None, False)
     assert services.models.status().state == "off"
 
 
-def test_models_code_judges_and_foreign_tasks_are_refused_where_they_would_be_used(services: PublicServices) -> None:
-    with pytest.raises(PolicyError):
-        services.path_of("org/model")
-    with pytest.raises(ConfigError):
-        services.models.sample("tiny", Example("1 + 1"), SamplingConfig(num_generations=17))
-    with pytest.raises(PolicyError):
-        services.models.with_reference("org/model", first_group())
-    for outcome, k in ((RewardConfig(name="mine", kind="outcome", code=CODE), 8), (RewardConfig(name="x"), 9)):
-        with pytest.raises(ConfigError):
-            services.models.step_values("tiny", first_group(), draft_of().pattern(), outcome, k=k)
-    with pytest.raises(RewardError):
-        services.reward_worker("tab").function(CODE, "mine")
+def values_of(services: PublicServices, outcome: RewardConfig, k: int) -> Any:
+    return services.models.step_values("tiny", first_group(), draft_of().pattern(), outcome, k=k)
+
+
+@pytest.mark.parametrize(
+    ("error", "use"),
+    [
+        (PolicyError, lambda services: services.path_of("org/model")),
+        (ConfigError, lambda services: services.models.sample("tiny", Example("1"), MANY)),
+        (PolicyError, lambda services: services.models.with_reference("org/model", first_group())),
+        (ConfigError, lambda services: values_of(services, RewardConfig(name="mine", kind="outcome", code=CODE), 8)),
+        (ConfigError, lambda services: values_of(services, RewardConfig(name="x"), 9)),
+        (RewardError, lambda services: services.reward_worker("tab").function(CODE, "mine")),
+        (RewardError, lambda services: services.judges.judged("judge", JudgeConfig(**EXTERNAL), [])),
+        (RewardError, lambda services: services.judges.reach(JudgeConfig(**EXTERNAL))),
+        (TaskError, lambda services: find_task("hub:openai/gsm8k")),
+        (TaskError, lambda services: find_task("/etc/passwd")),
+        (TaskError, lambda services: find_task(__file__)),
+    ],
+)
+def test_models_code_judges_and_foreign_tasks_are_refused_where_they_would_be_used(
+    services: PublicServices, error: type[Exception], use: Callable[[PublicServices], object]
+) -> None:
+    with pytest.raises(error):
+        use(services)
+
+
+def test_no_file_is_opened(services: PublicServices) -> None:
     (opening,) = open_file(Ask(__file__), services, "tab")
     assert (opening.note.level, opening.imported) == ("error", None)
-    with pytest.raises(RewardError):
-        services.judges.judged("judge", JudgeConfig(**EXTERNAL), [])
-    with pytest.raises(RewardError):
-        services.judges.reach(JudgeConfig(**EXTERNAL))
-    for name in ("hub:openai/gsm8k", "/etc/passwd", __file__):
-        with pytest.raises(TaskError):
-            find_task(name)
 
 
 def test_runs_wait_in_one_queue_and_go_after_a_day(services: PublicServices, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +174,7 @@ def test_runs_wait_in_one_queue_and_go_after_a_day(services: PublicServices, mon
     services.groups.keep_recent(replace(first_group(), policy="other"))
     services.sweep(now=time.time() + 25 * 3600)
     assert not list(services.groups.folder.rglob("*.json"))
-    assert not (services.workspace / "runs" / "new").exists()
-    assert (services.workspace / "runs" / "last").exists()
+    assert [(services.workspace / "runs" / name).exists() for name in ("new", "last")] == [False, True]
 
 
 # ── where the page is ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,10 +266,8 @@ def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -
     for name in ("door", "door-file"):
         assert element(config, name)["props"]["visible"] is False
     can_add = element(config, "reward-list")["props"]["js_on_load"]
-    assert '"step_correctness"' in can_add
-    assert '"monte_carlo"' in can_add
-    assert not any(f'"{choice}"' in can_add for choice in ("own:step", "model", "judge", "file"))
-    assert element(config, "task")["props"]["label"] == "Task"
+    choices = ("step_correctness", "monte_carlo", "own:step", "model", "judge", "file")
+    assert [choice for choice in choices if f'"{choice}"' in can_add] == ["step_correctness", "monte_carlo"]
 
     async def build() -> gr.Blocks:  # Gradio makes locks, and leaves a loop open where none is running
         with gr.Blocks() as drawn_later:
@@ -270,10 +276,8 @@ def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -
         close(drawn_later)
         return drawn_later
 
-    blocks = asyncio.run(build()).blocks
-    named = {block.elem_id: block for block in blocks.values()}
-    assert not named["reward-code"].interactive
-    assert not (named["isolate"].visible)
+    named = {block.elem_id: block for block in asyncio.run(build()).blocks.values()}
+    assert (named["reward-code"].interactive, named["isolate"].visible) == (False, False)
 
 
 def test_functions_that_change_what_others_see_are_not_there(served: TestClient, config: dict[str, Any]) -> None:

@@ -9,10 +9,11 @@ import psutil
 import pytest
 
 from tests.credits import make_rollout, pass_over, worked_credit
-from tests.drafts import PATTERN, draft_of, own_row, with_values
+from tests.drafts import draft_of, own_row, with_values
 from tests.stored_runs import store
+from workbench.checks.metrics import METRICS, find_metric
 from workbench.config import SamplingConfig
-from workbench.credit import credit_group
+from workbench.credit import SCHEMES, credit_group
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import Reward, score_group
 from workbench.rundir import RunDir
@@ -29,7 +30,8 @@ from workbench.ui.handlers.example import (
     sample,
     try_presets,
 )
-from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row
+from workbench.ui.handlers.help import guide, live_numbers
+from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import explain_token, mismatch, remedied, rescore
 
 
@@ -37,7 +39,6 @@ def test_a_rollout_without_a_step_is_not_one_without_a_match():
     """One that is still thinking has no step; neither has an empty text cut by tokens."""
     assert scoring._no_match([Split([], [])]) is None
     note = scoring._no_match([Split([], []), Split([Step(0, 3, matched=False)], [])])
-    assert note is not None
     assert note.text.startswith("no match in rollout 2")
 
 
@@ -52,14 +53,6 @@ def test_presets_are_listed_by_what_they_find():
     assert names.index("line") < names.index("step-n") < names.index("paragraph")
     assert {"numbered", "ki", "entropy"} <= set(others)
     assert not set(names) & set(others)
-
-
-def form(*rows: RewardRow, regex: str = PATTERN, kind: str = "starts", **more) -> PageState:
-    return draft_of(*rows, regex=regex, kind=kind, **more)
-
-
-def own(code: str, *, name: str = "mine", kind: str = "step", weight: float = 1.0, on: bool = True) -> RewardRow:
-    return own_row(code, name, kind, weight, on=on)  # type: ignore[arg-type]
 
 
 def sampling_form(draft: PageState | None = None, **changes) -> PageState:
@@ -80,7 +73,7 @@ def sampling_form(draft: PageState | None = None, **changes) -> PageState:
 
 
 def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(worker):
-    view = rescore(form(regex="(?m)^(Step"), worker)
+    view = rescore(draft_of(regex="(?m)^(Step"), worker)
     assert "character 10" in view.pattern.text
     assert view.pattern.detail == "(?m)^(Step\n" + " " * 10 + "^"
     message = json.loads(view.drawing)
@@ -91,7 +84,7 @@ def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(worker
 
 def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
     code = "def mine(prompt, step, **columns):\n    if 'Answer' in step:\n        return 1 / 0\n    return 1.0\n"
-    view = rescore(form(builtin_row("answer_correctness"), own(code)), worker)
+    view = rescore(draft_of(builtin_row("answer_correctness"), own_row(code)), worker)
     assert view.rows[0] is None
     assert view.rows[1].line == 3
     assert "ZeroDivisionError" in view.rows[1].text
@@ -103,7 +96,7 @@ def test_a_group_whose_outcome_alone_differs_gets_its_colours_by_a_remedy(worker
     """One right answer, and every step worth the same: ``process`` makes nothing of it."""
     whole = "def right(prompts, completions, **columns):\n    return [float(i == 0) for i in range(len(prompts))]\n"
     same = "def mine(prompt, step, **columns):\n    return 1.0\n"
-    draft = form(own(same), own(whole, name="right", kind="outcome"))
+    draft = draft_of(own_row(same), own_row(whole, name="right", kind="outcome"))
     view = rescore(draft, worker)
     assert json.loads(view.drawing)["show"]["noSpread"]["remedies"] == ["Outcome weight 1", "Scheme outcome"]
     finding = next(f for f in json.loads(view.preflight)["findings"] if f["name"] == "groups without spread")
@@ -123,25 +116,25 @@ def test_a_group_that_is_not_of_the_page_says_what_differs():
     first = first_group()
     group = replace(first, sampling={**first.sampling, "temperature": 0.7})
     for draft, shown, said in (
-        (form(), first, ""),
-        (form().but(prompt="something else"), first, "previous prompt"),
-        (with_values(form(), {"policy.path": "gpt2"}), first, "of the policy tiny"),
-        (form(), group, "temperature 0.7"),
-        (form(), replace(group, sampling={"file": "rollouts.jsonl"}), ""),
+        (draft_of(), first, ""),
+        (draft_of().but(prompt="something else"), first, "previous prompt"),
+        (with_values(draft_of(), {"policy.path": "gpt2"}), first, "of the policy tiny"),
+        (draft_of(), group, "temperature 0.7"),
+        (draft_of(), replace(group, sampling={"file": "rollouts.jsonl"}), ""),
     ):
         assert said in mismatch(draft, shown)
         assert bool(said) == bool(mismatch(draft, shown))
     messages = [{"role": "user", "content": first.prompt}]
-    through = form().with_value("prompt.apply_template", "always").but(edited=messages)
+    through = draft_of().with_value("prompt.apply_template", "always").but(edited=messages)
     assert mismatch(through, replace(first, prompt=messages)) == ""
     assert "through" in mismatch(
-        form().with_value("prompt.apply_template", "never").but(edited=messages), replace(first, prompt=messages)
+        draft_of().with_value("prompt.apply_template", "never").but(edited=messages), replace(first, prompt=messages)
     )
     assert "without" in mismatch(through, first)
 
 
 def test_what_a_facts_button_does_is_a_change_of_the_credit(worker):
-    draft = form()
+    draft = draft_of()
     credit = rescore(draft, worker).credit
     assert remedied(draft, credit, "count").credit["outcome_weight"] == 1
     compared = remedied(draft, credit, "compare")
@@ -150,19 +143,11 @@ def test_what_a_facts_button_does_is_a_change_of_the_credit(worker):
 
 
 def test_a_token_is_explained_on_request_only_where_it_exists(worker):
-    credit = rescore(form(), worker).credit
+    credit = rescore(draft_of(), worker).credit
     assert explain_token(credit, 0, 0)["list"]
     for rollout, token in ((0, 10**6), (99, 0), (-1, 0)):
         assert explain_token(credit, rollout, token) is None
     assert explain_token(None, 0, 0) is None
-
-
-def test_an_edited_builtin_becomes_code():
-    plain = builtin_row("answer_correctness")
-    edited = plain.with_edits({"code": plain.code + "\n# mine now"})
-    assert plain.config().code is None
-    assert edited.config().code.endswith("# mine now")
-    assert replace(edited).with_edits({"code": plain.code}) == plain  # and back
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,13 +180,13 @@ class FakePolicy:
 @pytest.mark.parametrize("task", ["calculator", "gsm8k"])
 def test_the_environment_of_the_task_answers_what_is_sampled(services, task):
     services.models = FakePolicy([], first_group())
-    list(sample(read_as(form(), task, form()), services, "tab"))
+    list(sample(read_as(draft_of(), task, draft_of()), services, "tab"))
     environment = services.models.options.get("environment")
     assert (environment and environment.name) == (task if task == "calculator" else None)
 
 
 def test_the_fact_of_answers_that_go_wrong_changes_how_they_are_sampled(worker):
-    draft = form(builtin_row("step_correctness"))
+    draft = draft_of(builtin_row("step_correctness"))
     credit = rescore(draft, worker).credit
     how = {**credit.scored.group.sampling, "max_completion_length": 96, "turn_end": "<end>"}
     group = replace(credit.scored.group, sampling=how)
@@ -231,24 +216,20 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(services):
 
 
 def test_cancelling_keeps_the_group(services):
-    going, cancelled = threading.Event(), threading.Event()
+    asked = threading.Event()
 
-    class Slow(FakePolicy):
-        def sample(self, *args, on_event, cancelled, **kwargs):
-            on_event({"waiting": "loads a policy"})
-            going.set()
-            self_cancel.wait(10)
-            return None if cancelled() else self.result
+    def events():
+        yield {"waiting": "loads a policy"}
+        asked.wait(10)
+        yield {}
 
-    self_cancel = cancelled
-    services.models = Slow([], first_group())
+    services.models = FakePolicy(events(), first_group())
     views = sample(sampling_form(), services, "tab")
     next(views)
-    assert json.loads(next(views).drawing)["busy"].startswith("waiting while the model worker loads a policy")
-    assert going.wait(10)
+    assert "loads a policy" in json.loads(next(views).drawing)["busy"]
     assert services.sampling.cancel("tab")
     assert not services.sampling.cancel("another tab")
-    cancelled.set()
+    asked.set()
     last = list(views)[-1]
     assert last.note.text.startswith("Cancelled")
     assert json.loads(last.drawing) == {"back": True}
@@ -259,7 +240,7 @@ def test_cancelling_keeps_the_group(services):
 
 
 def test_a_pattern_that_does_not_compile_starts_no_run(services):
-    name, note = runs.start_run(form(regex="["), services)
+    name, note = runs.start_run(draft_of(regex="["), services)
     assert name is None
     assert "method.pattern" in note.text
     assert not (services.workspace / "runs").exists()
@@ -272,9 +253,9 @@ def test_no_pattern_but_a_preset_runs_in_the_pages_own_process(services, worker,
         raise AssertionError(f"{source} was compiled in the page's process")
 
     monkeypatch.setattr(pattern, "_compiled", compiled)
-    assert json.loads(rescore(form(), worker).drawing)["show"]
+    assert json.loads(rescore(draft_of(), worker).drawing)["show"]
     assert json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])["rollouts"]
-    bad = with_values(form(), {"seed": -1})
+    bad = with_values(draft_of(), {"seed": -1})
     assert "seed" in runs.start_run(bad, services)[1].text
 
 
@@ -286,8 +267,8 @@ def test_an_opened_configuration_is_isolated_and_what_reaches_out_is_off():
     model = {"path": "a/b", "format": "stepwise", "trust_remote_code": True}
     rewards = [{"name": "mine", "code": code}, {"name": "prm", "model": model}, {"name": "step_correctness"}]
     shared = RunConfig.parse({"policy": {"trust_remote_code": True}, "method": {"name": "grpo", "rewards": rewards}})
-    other = own("def other(prompt, step, **columns):\n    return 1.0\n", name="other")
-    draft, note = imports.open_config(form(other), "shared.yaml", shared.to_yaml().encode())
+    other = own_row("def other(prompt, step, **columns):\n    return 1.0\n", name="other")
+    draft, note = imports.open_config(draft_of(other), "shared.yaml", shared.to_yaml().encode())
     assert draft.isolates
     assert [(row.name, row.on) for row in draft.rows] == [
         ("mine", True),
@@ -298,7 +279,7 @@ def test_an_opened_configuration_is_isolated_and_what_reaches_out_is_off():
     assert not draft.policy_options.get("loading", {}).get("trust_remote_code")
     assert all(said in note.text for said in ("shared.yaml", "isolated", "prm", "trust_remote_code", "other"))
     assert draft.config().method.isolate_rewards
-    own_run, _ = imports.take_over(form(other), "run mine", RunConfig())
+    own_run, _ = imports.take_over(draft_of(other), "run mine", RunConfig())
     assert not own_run.isolates
 
 
@@ -362,9 +343,6 @@ def test_a_stored_group_says_which_step_its_loss_still_awaits(services, tmp_path
     assert run_follow.rollouts(services, "live", 3, 0)["awaited"] is None
 
 
-# ── services ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 # ── presets ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -373,7 +351,7 @@ def answers(*texts: str) -> Group:
 
 
 def test_the_pattern_says_what_it_finds_and_what_is_wrong_with_it_comes_first(worker):
-    scored = form(own("def mine(prompt, step, **columns):\n    return 1.0\n"))
+    scored = draft_of(own_row("def mine(prompt, step, **columns):\n    return 1.0\n"))
     draft = scored.but(group=answers("Step 1: a\nStep 2: b\nAnswer: 3", "Step 1: a\nAnswer: 3"))
     note = pattern_note(draft, rescore(draft, worker))
     assert (note.text, note.level) == ("finds 2 to 3 steps per answer: “Step 1: a” to “Answer: 3”", "plain")
@@ -400,3 +378,33 @@ def test_prompts_are_coloured_by_what_the_loss_counts() -> None:
     first, second, third = (mean for mean, _ in _prompt_row(0, credit)["answers"])
     assert (first, second) == (pytest.approx(0.57725, abs=1e-4), pytest.approx(-1.1545, abs=1e-4))
     assert third is None
+
+
+# ── Help ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_token_is_explained_where_none_is_pinned():
+    # Rollout 1 has r = 1, 1, 0: A of its first token is the sum of all three (r - 4/9) / (sqrt(5/18) + 1e-4).
+    shown = live_numbers(worked_credit())
+    assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (False, 1, 0, 1)
+    assert [term["reward"] for term in shown["why"]["list"]] == [1.0, 1.0, 0.0]
+    expected = (1 + 1 + 0 - 3 * 4 / 9) / ((5 / 18) ** 0.5 + 1e-4)
+    assert shown["why"]["total"] == pytest.approx(expected, abs=1e-12)
+    assert shown["advantage"] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_pinned_tokens_terms_add_up_under_every_scheme(scheme):
+    shown = live_numbers(worked_credit(scheme, [1.0, 0.0, 1.0]), 1, 5)
+    assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (True, 2, 5, 2)
+    assert sum(term["value"] for term in shown["why"]["list"]) == pytest.approx(shown["why"]["total"], abs=1e-12)
+    assert shown["advantage"] == pytest.approx(shown["why"]["total"], abs=1e-6)
+
+
+def test_the_guide_has_every_scheme_and_metric_as_plain_values():
+    text = json.loads(json.dumps(guide("/workspace/.token", "{origin}")))
+    assert [one["name"] for one in text["schemes"]] == list(SCHEMES)
+    assert len({metric["name"] for metric in text["metrics"]}) == len(METRICS)
+    assert find_metric("rewards/x/other") is None
+    assert "/workspace/.token" in text["snippet"]
+    compile(text["snippet"], "snippet", "exec")

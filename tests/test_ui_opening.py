@@ -1,26 +1,29 @@
-"""Opening one's own data on the page, without a browser."""
+"""Opening one's own data on the page, without a browser: files, logs and tasks of other columns."""
 
 import json
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.drafts import draft_of, own_row
+from tests.drafts import draft_of, own_row, with_values
 from workbench.assets import GSM8K
 from workbench.data.rollouts import Builder
+from workbench.errors import TaskError
 from workbench.steps import PRESETS
-from workbench.ui.handlers import opening as opening_handlers
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.checks import check_rewards
+from workbench.ui.handlers.example import choose_example, first_group, preview, read_as
+from workbench.ui.handlers.fields import credit_section
 from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group_rows, open_file, with_opened
 from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
-from workbench.ui.handlers.session import BackgroundWork, Services
-from workbench.ui.handlers.sharing import open_config
+from workbench.ui.handlers.session import BackgroundWork, GroupStore, Services
+from workbench.ui.handlers.sharing import dump, inspect_code, open_config, restore
 
 ROWS = [{"prompt": "2 + 2?", "completion": f"Step 1: 2 + 2 = {n}"} for n in (4, 5)]
-LINES = {"regex": r"\n+", "kind": "ends"}
 
 
 def opened(tmp_path, path="gsm8k", **how):
@@ -47,11 +50,6 @@ def write(tmp_path, *rows, name="mine.jsonl"):
 def shown(draft, worker):
     """The advantage of each answer's first token."""
     return [rollout["advantages"][0] for rollout in json.loads(rescore(draft, worker).drawing)["show"]["rollouts"]]
-
-
-def scoring_form(view) -> PageState:
-    """The page with the rewards that fit the data, and a pattern of lines."""
-    return with_opened(draft_of(), view).with_pattern(**LINES)
 
 
 def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, worker):
@@ -273,20 +271,22 @@ def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
 
 
 def test_the_pages_rewards_are_held_against_the_labels(tmp_path, services):
-    opening = opened(tmp_path)[-1]
+    first_groups = (GSM8K / "model-solutions-300.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:30]
+    (tmp_path / "mine.jsonl").write_text("".join(first_groups), encoding="utf-8")
+    opening = opened(tmp_path, "mine.jsonl")[-1]
     imported = opening.imported
-    views = list(check_rewards(imported, scoring_form(opening), "0.5", services, "tab"))
+    draft = with_opened(draft_of(), opening).with_pattern(r"\n+", "ends")
+    views = list(check_rewards(imported, draft, "0.5", services, "tab"))
     assert [view.running for view in views] == [True] * (len(views) - 1) + [False]  # it can be cancelled till its end
     found = views[-1].made
     notes, answer = found.rows
-    assert notes == ("calculator_notes", "completions", "1192", "8", "0.510", "40.7% from 0.5", "–")
-    assert answer == ("gsm8k_answer", "completions", "1200", "0", "1.000", "100.0% from 0.5", "–")
+    assert notes == ("calculator_notes", "completions", "119", "1", "0.525", "35.3% from 0.5", "–")
+    assert answer == ("gsm8k_answer", "completions", "120", "0", "1.000", "100.0% from 0.5", "–")
     assert len(found.worst) == len(found.places) == 20
     group, rollout = found.places[0]
-    row = found.worst[0]
+    row, text = found.worst[0], imported.groups[group].rollouts[rollout].text
     assert (row[1], row[2]) == (str(group + 1), str(rollout + 1))
-    text = imported.groups[group].rollouts[rollout].text
-    assert row[6].split(" ↵ ")[0] == text.split("\n")[0][: opening_handlers.SHOWN - 1] or row[6].endswith("…")
+    assert row[6].startswith(text.split("\n")[0][:100])
 
 
 # ── a file's own advantages ──────────────────────────────────────────────────────────────────────────────────────
@@ -318,3 +318,54 @@ def test_the_files_own_advantages_are_drawn_beside_others(tmp_path, worker):
     assert "differ by up to 1.21: 100 % of the tokens change sign" in said(payload)[-2]
     second = drawn(tmp_path, worker, (-0.5, 0.5), compare={"scheme": "process"})
     assert second["other"]["scheme"] == "process"  # what somebody chose goes before
+
+
+# ── how a task's rows are read ───────────────────────────────────────────────────────────────────────────────────
+
+COLUMNS = "prompt=q,answer=truth.value"
+
+
+@pytest.fixture
+def file(tmp_path):
+    rows = [{"q": f"{n} + 1?", "truth": {"value": n + 1}, "level": n % 5} for n in range(20)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    return str(tmp_path / "rows.json")
+
+
+def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file):
+    first = draft_of()
+    with pytest.raises(TaskError, match="'q', 'truth', 'level'"):
+        read_as(first, file, with_values(draft_of(), {"task.split": "x"}))
+    typed = with_values(first, {"task.columns": COLUMNS, "task.filter": "level >= 3"})
+    draft = read_as(typed, file, first)
+    assert (draft.task, draft.index, draft.text, draft.columns["answer"]) == (file, 0, "3 + 1?", "4")
+    assert [row.name for row in draft.rows] == ["sums_hold", "answer_correctness"]  # the task's own
+    shown = json.loads(preview(draft))
+    assert shown["text"] == "7 prompts to train on, 1 held out; 12 left out by filter"
+    assert shown["rows"][0] == [["prompt", "3 + 1?"], ["answer", "4"], ["other columns", "q, truth, level"]]
+    config = draft.but(credit=credit_section("outcome")).config()
+    assert (config.task.columns, config.task.filter) == ({"prompt": "q", "answer": "truth.value"}, "level >= 3")
+    assert read_as(draft, file, draft) is None  # nothing was changed
+
+
+def test_a_task_of_several_turns_brings_its_environment_and_its_policy_and_takes_them_away_again(file):
+    first = draft_of()
+    played = read_as(first, "calculator", first)
+    assert (played.policy, played.kind, played.pattern().kind) == ("tiny-tools", "turns", "turns")
+    assert played.environment().name == "calculator"
+    assert played.config().environment == played.environment()  # Train starts what Inspect sampled
+    back = read_as(played, "chain-arithmetic", played)
+    assert (back.policy, back.environment()) == ("tiny", None)
+    mine = with_values(played, {"policy.path": "my/model"})
+    assert read_as(mine, "chain-arithmetic", mine).policy == "my/model"
+
+
+def test_a_reload_and_notebook_code_have_the_reading(file, tmp_path):
+    draft = PageState.of(RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "sample_seed": None}}))
+    draft = choose_example(draft, 2)
+    restored = restore(json.dumps({"page": dump(draft, "")}), {}, GroupStore(tmp_path))
+    assert (restored.problems, restored.draft.text) == ((), "2 + 1?")
+    assert restored.draft.task_section() == draft.task_section()
+    sampled = replace(first_group(), prompt=draft.prompt, columns=draft.columns)
+    code = inspect_code(draft.but(group=sampled), tmp_path / "group.json")
+    assert f"wb.load_task({file!r}, columns={{'prompt': 'q', 'answer': 'truth.value'}}, sample_seed=None)" in code

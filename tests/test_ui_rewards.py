@@ -17,7 +17,7 @@ from workbench.rewards.source import saved_rewards
 from workbench.rewards.statistics import CallTimes
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.example import first_group
-from workbench.ui.handlers.page_state import PageState, RewardRow, Tab, builtin_row, row_of
+from workbench.ui.handlers.page_state import PageState, Tab, builtin_row, row_of
 from workbench.ui.handlers.reward_forms import add
 from workbench.ui.handlers.scoring import ScoringView, View, message, rescore
 from workbench.ui.handlers.session import Services
@@ -27,37 +27,25 @@ JUDGE = RewardConfig(name="judge", kind="step", judge={"base_url": "http://127.0
 OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
 
 
-def own(code: str, name: str = "mine") -> RewardRow:
-    return own_row(code, name)
-
-
-def form(*rows: RewardRow) -> PageState:
-    return draft_of(*rows)
-
-
 def test_a_configuration_with_options_is_shown_as_its_code() -> None:
     config = RewardConfig(name="length_target", kind="outcome", options={"target_length": 80})
     row = row_of(config)
     assert "target_length: int = 80," in row.code
     assert row.with_edits({"code": row.code}).config() == config  # and stays what it is until it is edited
-    edited = row.with_edits({"code": row.code.replace("80", "90")})
-    assert "target_length: int = 90," in (edited.config().code or "")
-    assert edited.config().options == {}
+    edited = row.with_edits({"code": row.code.replace("80", "90")}).config()
+    assert ("target_length: int = 90," in edited.code, edited.options) == (True, {})
 
 
 @pytest.mark.parametrize("name", BUILTINS)
 def test_every_builtin_previews_on_the_group_on_screen(name: str, worker: Sandbox) -> None:
-    of_a_file = {"reward": 1.0, "labelled_steps": ["Step 1"], "labels": [1.0]}  # what imported rollouts have
-    of_a_file |= {"calls": ["7+3"]}  # what the task of episodes has
-    group = first_group()
-    draft = form(builtin_row("step_correctness"), builtin_row(name))
-    view = rescore(draft.but(group=replace(group, columns={**group.columns, **of_a_file})), worker)
+    columns = {"reward": 1.0, "labelled_steps": ["Step 1"], "labels": [1.0]}  # what imported rollouts have
+    columns |= {"calls": ["7+3"], **first_group().columns}  # what the task of episodes has
+    draft = draft_of(builtin_row("step_correctness"), builtin_row(name))
+    view = rescore(draft.but(group=replace(first_group(), columns=columns)), worker)
     if name == "step_correctness":
-        assert view.rows[0] is not None
-        assert "there twice" in view.rows[0].text
+        assert "twice" in view.rows[0].text
     else:
-        assert view.rows == (None, None)
-        assert view.credit is not None
+        assert (view.rows, view.credit is None) == ((None, None), False)
 
 
 def test_saving_and_loading(tmp_path: Path) -> None:
@@ -70,18 +58,16 @@ def test_saving_and_loading(tmp_path: Path) -> None:
             (view,) = add("file", {"path": path}, "", draft, services, "tab")
             return view
 
-        draft = form(builtin_row("step_correctness"))
+        draft = draft_of(builtin_row("step_correctness"))
         row, instead = added("mine", draft).made
         assert (row.name, row.code, instead) == ("mine", STEP, "")
-        before = own("def mine(prompt, step, **c):\n    return 0.0\n").with_edits({"on": False, "weight": 0.5})
+        before = own_row("def mine(prompt, step, **c):\n    return 0.0\n").with_edits({"on": False, "weight": 0.5})
         row, instead = added(f"{tmp_path}/rewards/mine.py::mine", draft.with_row(before)).made
         assert (row.code, row.weight, row.on) == (STEP, 0.5, False)  # in its namesake's place
         assert instead == before.key != row.key
 
         (tmp_path / "rewards" / "mine.py").write_bytes(b"\xff")
-        broken = added("mine", draft)
-        assert broken.note is not None
-        assert "UTF-8" in broken.note.text
+        assert "UTF-8" in added("mine", draft).note.text
 
 
 def sent(draft: PageState, **changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +78,7 @@ def sent(draft: PageState, **changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def test_the_list_that_the_page_sends_is_the_list() -> None:
-    draft = form(builtin_row("step_correctness"), builtin_row("answer_correctness"), own(STEP), row_of(JUDGE))
+    draft = draft_of(builtin_row("step_correctness"), builtin_row("answer_correctness"), own_row(STEP), row_of(JUDGE))
     assert draft.with_rewards(sent(draft), {}) == draft  # nothing was changed
     code = "def other(prompt, step, **columns):\n    return 0.5\n"
     changed = sent(
@@ -113,25 +99,24 @@ def test_the_list_that_the_page_sends_is_the_list() -> None:
 
 
 def test_a_schedule_that_cannot_be_read_is_an_error_of_its_reward(worker: Sandbox) -> None:
-    draft = form(builtin_row("step_correctness"), builtin_row("answer_correctness"))
+    draft = draft_of(builtin_row("step_correctness"), builtin_row("answer_correctness"))
     typed = draft.with_rewards(sent(draft, step_correctness={"schedule": "5:1,2:0"}), {})
     assert (typed.rows[0].schedule, typed.rows[0].weight, typed.rows[0].is_scheduled) == ("5:1,2:0", 1.0, False)
     view = rescore(typed, worker)
     assert view.credit is None
-    assert view.rows[0] is not None
     assert "step 2 follows step 5" in view.rows[0].text
     assert handlers.row_label(typed.rows[0]) == "step_correctness"
 
 
 def test_what_replaces_the_list_keeps_the_keys_of_rows_that_stay() -> None:
     """The page keeps its own version of a key it knows: an edit that is on its way survives, one before an undo not."""
-    tab = Tab(form(builtin_row("step_correctness"), builtin_row("answer_correctness")))
+    tab = Tab(draft_of(builtin_row("step_correctness"), builtin_row("answer_correctness")))
     before = tab.draft
     steps, answer = before.rows
     tab.set_rewards({**sent(before, step_correctness={"weight": 0.5}), "number": 7, "editing": ""}, {})
     assert [row.key for row in tab.draft.rows] == [steps.key, answer.key]
     edited = tab.draft
-    tab.put(edited, edited.with_row(own(STEP)))
+    tab.put(edited, edited.with_row(own_row(STEP)))
     assert [row.key for row in tab.draft.rows][:2] == [steps.key, answer.key]
     tab.put(tab.draft, before)  # undo
     assert (tab.draft.rows, tab.draft.rows[1].key) == (before.rows, answer.key)
@@ -139,7 +124,7 @@ def test_what_replaces_the_list_keeps_the_keys_of_rows_that_stay() -> None:
 
 
 def test_a_list_that_a_later_one_overtook_changes_nothing() -> None:
-    tab = Tab(form(builtin_row("step_correctness"), builtin_row("answer_correctness")))
+    tab = Tab(draft_of(builtin_row("step_correctness"), builtin_row("answer_correctness")))
     older, newer = (sent(tab.draft, step_correctness={"weight": weight}) for weight in (0.25, 0.5))
     tab.set_rewards({**newer, "number": 2, "editing": "a"}, {})
     tab.set_rewards({**older, "number": 1, "editing": ""}, {})
@@ -154,7 +139,7 @@ def test_a_list_that_a_later_one_overtook_changes_nothing() -> None:
 
 
 def test_the_weight_of_the_answer_outlasts_a_scheme_that_has_none() -> None:
-    tab = Tab(form())
+    tab = Tab(draft_of())
     tab.set_rewards({**sent(tab.draft), "outcome_weight": 0.5, "number": 1, "editing": ""}, {})
     tab.choose("method.credit.scheme", "outcome")
     assert "outcome_weight" not in tab.draft.credit
@@ -165,14 +150,14 @@ def test_the_weight_of_the_answer_outlasts_a_scheme_that_has_none() -> None:
 def test_a_call_that_is_cancelled_says_so(tmp_path: Path) -> None:
     with closing(Services(tmp_path)) as services, ThreadPoolExecutor() as pool:
         assert handlers.rewards_running(services, tab="t") == ""
-        loops = form(own("def mine(prompt, step, **columns):\n    while True:\n        pass\n"))
+        loops = draft_of(own_row("def mine(prompt, step, **columns):\n    while True:\n        pass\n"))
         scoring = pool.submit(rescore, loops, services.reward_worker("t", 120.0))
         wait_for(lambda: handlers.rewards_running(services, tab="t").startswith("reward 'mine' running"), "its call")
         handlers.cancel_rewards(services, tab="t")
         (said,) = scoring.result().rows
-        assert said is not None
         assert said.text == "reward 'mine' was cancelled"
-        assert rescore(form(own(STEP), builtin_row("step_correctness")), services.reward_worker("t")).credit is not None
+        again = rescore(draft_of(own_row(STEP)), services.reward_worker("t"))
+        assert again.credit is not None
 
 
 def said(draft: PageState, view: ScoringView, editing: str = "") -> Any:
@@ -182,9 +167,8 @@ def said(draft: PageState, view: ScoringView, editing: str = "") -> Any:
 
 def test_under_each_row_stands_what_its_function_returned(worker: Sandbox) -> None:
     off = replace(builtin_row("tag_format"), on=False)
-    draft = form(builtin_row("step_correctness"), own(STEP), off)
+    draft = draft_of(builtin_row("step_correctness"), own_row(STEP), off)
     view = rescore(draft, worker)
-    assert view.credit is not None
     right, mine, tags = said(draft, view)["rows"].values()
     # The group that comes with the embedded policy: 48 steps, 7 of them wrong.
     assert right["text"] == "each step · 85 % of steps right"
@@ -197,10 +181,10 @@ def test_under_each_row_stands_what_its_function_returned(worker: Sandbox) -> No
 
 
 def test_beside_the_code_stands_what_each_step_got(worker: Sandbox) -> None:
-    draft = form(
+    draft = draft_of(
         builtin_row("step_correctness"),
         builtin_row("answer_correctness"),
-        own(STEP.replace("1.0", "1 / 0")),
+        own_row(STEP.replace("1.0", "1 / 0")),
     )
     steps, answers, broken = (row.key for row in draft.rows)
     working = draft.but(rows=(*draft.rows[:2], draft.rows[2].with_edits({"on": False})))
@@ -224,7 +208,7 @@ AT_ONCE = "def mine(prompts, completions, **columns):\n    print(len(completions
 
 
 def test_what_a_reward_printed_stands_under_the_rollout_it_was_scoring(worker: Sandbox) -> None:
-    draft = form(builtin_row("step_correctness"), own(PRINTS))
+    draft = draft_of(builtin_row("step_correctness"), own_row(PRINTS))
     view = rescore(draft, worker)
     editor = said(draft, view, draft.rows[1].key)["editor"]
     # Rollout 1: steps 3 (80 + 8 = 88), 5 (81 + 7 = 88) and its answer, 88.
@@ -235,12 +219,12 @@ def test_what_a_reward_printed_stands_under_the_rollout_it_was_scoring(worker: S
     assert editor["printed"] == ""
     assert said(draft, view)["rows"][draft.rows[1].key]["text"] == "each step · mean 1.00 · printed: see Edit"
 
-    whole = form(builtin_row("step_correctness"), own(AT_ONCE))
+    whole = draft_of(builtin_row("step_correctness"), own_row(AT_ONCE))
     editor = said(whole, rescore(whole, worker), whole.rows[1].key)["editor"]
     assert (editor["printed"], {one["printed"] for one in editor["rollouts"]}) == ("8", {""})
 
     fails = PRINTS.replace("return 1.0", "return 1 / (': 0 * 8' not in step)")  # at rollout 3, step 2
-    failing = form(builtin_row("step_correctness"), own(fails))
+    failing = draft_of(builtin_row("step_correctness"), own_row(fails))
     wrong = said(failing, rescore(failing, worker), failing.rows[1].key)["editor"]
     assert wrong["wrong"]["line"] == 4
     assert [(one["name"], one["printed"]) for one in wrong["rollouts"]] == [

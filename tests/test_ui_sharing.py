@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.drafts import PATTERN, draft_of, own_row, with_values
+from tests.drafts import PATTERN, assert_given_back, draft_of, own_row, with_values
 from workbench.credit import credit_group, loss_weights
 from workbench.data import load_task
 from workbench.rewards import Reward, Sandbox, score_group
 from workbench.runs import resolved
-from workbench.schema import Credit, Group
+from workbench.schema import Group
 from workbench.steps import StepPattern
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.checks import probe_demo
@@ -32,7 +33,6 @@ from workbench.ui.handlers.sharing import (
     open_config,
     restore,
     text_literal,
-    train_code,
 )
 from workbench.views.export import export
 
@@ -45,50 +45,42 @@ def mine(prompt, step, **columns):
 '''
 
 
-def ids(group: Group) -> list[tuple[int, ...]]:
-    return [rollout.token_ids for rollout in group.rollouts]
-
-
-def credited() -> Credit:
-    scored = score_group(
-        first_group(), find_task("chain-arithmetic").pattern, ["step_correctness", "answer_correctness"]
-    )
-    return credit_group(scored, "process")
-
-
 # ── notebook code ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+READ = replace(first_group(), sampling={})
 CASES = {
     "as it opens": draft_of(),
     "own code, weights": draft_of(
         builtin_row("step_correctness", 0.5),
         own_row(MINE),
         own_row(MINE.replace("mine", "other"), "other", weight=2.0),
-    ),
+    ).but(group=READ),
     "code that cannot stand in other code": draft_of(
         own_row("from __future__ import annotations\n" + MINE.replace("mine", "future"), "future")
-    ),
-    "options": draft_of(gamma=0.5, scale=False, outcome_weight=0.25, clip=0.75),
-    "min": draft_of(scheme="min", temperature=0.3),
-    "first_error": draft_of(scheme="first_error", threshold=0.25, normalise="per_completion"),
-    "two schemes": draft_of().but(compare=credit_section("outcome")),
-    "another pattern": draft_of(regex="\\n+'\"", kind="ends"),
+    ).but(group=READ),
+    "options": draft_of(gamma=0.5, scale=False, outcome_weight=0.25, clip=0.75).but(group=READ),
+    "first_error": draft_of(scheme="first_error", threshold=0.25, normalise="per_completion").but(group=READ),
+    "two schemes": draft_of().but(compare=credit_section("outcome"), group=READ),
+    "another pattern": draft_of(regex="\\n+'\"", kind="ends").but(group=READ),
 }
+
+
+def run_code(draft: PageState, store: GroupStore) -> dict[str, Any]:
+    """Return what a notebook's code of the page's draft leaves; a group that was not sampled is read, not sampled."""
+    found: dict[str, Any] = {"__name__": "__main__"}
+    exec(inspect_code(draft, store.keep(draft.group)), found)
+    return found
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_code_shows_the_pages_numbers_bit_for_bit(name: str, worker: Sandbox, store: GroupStore) -> None:
     draft = CASES[name]
-    view = rescore(draft, worker)
-    assert view.credit is not None
-    found: dict[str, Any] = {}
-    exec(inspect_code(draft, store.keep(first_group())), found)
+    view, found = rescore(draft, worker), run_code(draft, store)
     assert found["credit"].advantages.tobytes() == view.credit.advantages.tobytes()
     assert found["credit"].options == view.credit.options
-    assert ids(found["group"]) == ids(first_group())
+    assert [one.token_ids for one in found["group"].rollouts] == [one.token_ids for one in first_group().rollouts]
     if draft.compare is not None:
-        assert view.other is not None
         assert found["other"].advantages.tobytes() == view.other.advantages.tobytes()
 
 
@@ -110,12 +102,8 @@ def test_code_that_would_reach_into_other_code_stays_text(
     uses = "h()" if "h()" in first else "float(sum([1, 2]))"
     one = first if "def a(" in first else f"{first}def a(prompt, step, **c):\n    return {uses}\n"
     other = f"{second}def b(prompt, step, **c):\n    return 0.5 * ('=' in step)\n"
-    draft = draft_of(own_row(one, "a"), own_row(other, "b"))
-    view = rescore(draft, worker)
-    assert view.credit is not None
-    found: dict[str, Any] = {"__name__": "__main__"}
-    exec(inspect_code(draft, store.keep(first_group())), found)
-    assert found["scored"].step_rewards == view.credit.scored.step_rewards
+    draft = draft_of(own_row(one, "a"), own_row(other, "b")).but(group=READ)
+    assert run_code(draft, store)["scored"].step_rewards == rescore(draft, worker).credit.scored.step_rewards
 
 
 def test_the_code_names_the_reference_and_the_adapter(store: GroupStore) -> None:
@@ -131,11 +119,9 @@ def test_a_group_that_was_edited_or_read_is_read_again(worker: Sandbox, store: G
     edited = replace(group, sampling={}, rollouts=group.rollouts[1:], columns={**group.columns, "note": "'''\\"})
     draft = draft_of().but(group=edited)
     assert not can_sample_again(edited)
-    code = inspect_code(draft, store.keep(edited))
-    assert "load_policy" not in code
-    found: dict[str, Any] = {}
-    exec(code, found)
-    assert found["credit"].advantages.tobytes() == rescore(draft, worker).credit.advantages.tobytes()
+    assert "load_policy" not in inspect_code(draft, store.keep(edited))
+    credit = run_code(draft, store)["credit"]
+    assert credit.advantages.tobytes() == rescore(draft, worker).credit.advantages.tobytes()
 
 
 @pytest.mark.parametrize("text", ["", "a", "\\", "'", "a\nb", "a'''\n\"\"\"\\", "\\n\n\\", "\r\n", "\x00", "'\n"])
@@ -147,7 +133,8 @@ def test_a_literal_gives_back_its_text(text: str) -> None:
 
 
 def test_files_hold_the_numbers_on_screen() -> None:
-    credit = credited()
+    double = Reward("reward", "step", lambda prompt, step, **columns: float("=" in step), 2.0)
+    credit = credit_group(score_group(first_group(), StepPattern(PATTERN), [double, "answer_correctness"]), "process")
     whole = json.loads(export(credit, "json").text)
     assert Group.from_json(whole["group"]).to_json() == first_group().to_json()
     for i, rollout in enumerate(whole["credit"]["rollouts"]):
@@ -161,14 +148,9 @@ def test_files_hold_the_numbers_on_screen() -> None:
         weights = loss_weights(credit, loss)[0][: len(first)] * len(tokens)
         assert [float(row[f"weight_{loss}"]) for row in tokens[: len(first)]] == pytest.approx(weights, abs=1e-5)
 
-    reward = Reward("reward", "step", lambda prompt, step, **columns: 1.0, 2.0)
-    twice = credit_group(score_group(first_group(), StepPattern(PATTERN), [reward]), scheme="process")
-    row = next(csv.DictReader(io.StringIO(export(twice, "steps").text, newline="")))
-    assert (row["score of reward"], row["reward"]) == ("1.0", "2.0")
-
     steps = list(csv.DictReader(io.StringIO(export(credit, "steps").text, newline="")))
     assert len(steps) == sum(len(one.steps) for one in credit.scored.scored)
-    assert float(steps[0]["reward"]) == credit.scored.scored[0].rewards[0]
+    assert (steps[0]["score of reward"], steps[0]["reward"]) == ("1.0", "2.0")
     last = tokens[int(steps[0]["last_token"])]
     assert {name: steps[0][name] for name in last if name.startswith(("advantage", "weight"))} == {
         name: last[name] for name in ("advantage", "weight_grpo", "weight_bnpo", "weight_dapo", "weight_dr_grpo")
@@ -217,15 +199,7 @@ def test_invariant_12_a_form_is_the_configuration(data: dict[str, Any], store: G
     # What the page's fields show, given back unchanged, changes nothing.
     held = {path: show_value(leaf, draft.value(path)) for path, leaf in every_leaf().items()}
     assert with_values(draft, held).config() == config
-    # A browser that keeps it gives it back, to the last field.
-    shown = draft_of().with_config(config)
-    restored = restore(json.dumps({"page": dump(shown, "")}), {}, store)
-    assert restored is not None
-    assert (restored.problems, restored.draft.config()) == ((), config)
-    # Notebook code is the same configuration.
-    code: dict[str, Any] = {}
-    exec(train_code(config).partition("run = ")[0], code)
-    assert code["config"] == config
+    assert_given_back(draft_of().with_config(config), store, {})
 
 
 def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_change_theirs() -> None:
@@ -290,14 +264,11 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
             "name": "mine",
         },
     )
-    found = restore(kept(draft, store.keep_recent(group)), {}, store)
-    assert found is not None
-    assert found.problems == ()
-    assert found.draft.group.to_json() == group.to_json()
-    assert found.draft.but(group=group) == draft
     saved = store.keep_recent(group)
-    again = restore(kept(draft, saved), link_of(draft, saved), store)
-    assert again == found  # the tab's own address changes nothing
+    found = restore(kept(draft, saved), {}, store)
+    assert (found.problems, found.draft.group.to_json()) == ((), group.to_json())
+    assert found.draft.but(group=group) == draft
+    assert restore(kept(draft, saved), link_of(draft, saved), store) == found  # the tab's own address changes nothing
 
 
 def test_a_link_to_another_group_of_the_example_forgets_the_edited_prompt(store: GroupStore) -> None:
@@ -306,7 +277,6 @@ def test_a_link_to_another_group_of_the_example_forgets_the_edited_prompt(store:
     memory = kept(draft.but(text="a prompt"), store.keep_recent(group))
     link = link_of(draft_of().but(group=other), store.keep(other).stem)
     found = restore(memory, link, store)
-    assert found is not None
     assert (found.draft.edited, found.draft.text) == (None, find_task(draft.task)[draft.index].prompt)
 
 
@@ -319,7 +289,6 @@ def test_a_link_shows_the_same_in_every_tab_and_keeps_what_somebody_wrote_there(
         ("right_answer", True),
         ("mine", False),
     ]
-    assert demo.group is not None
     assert demo.text == demo.prompt == demo.group.prompt
     assert dict(demo.columns) == {"answer": "10"}
     first, second, *others = demo.rows  # the editor gives code back without the line break at its end
@@ -327,8 +296,6 @@ def test_a_link_shows_the_same_in_every_tab_and_keeps_what_somebody_wrote_there(
     memory = kept(demo, store.keep_recent(demo.group), **{"method.sampling.max_completion_length": 9})
     link = link_of(draft_of(scheme="step"), "")
     fresh, found = restore("", link, store), restore(memory, link, store)
-    assert fresh is not None
-    assert found is not None
     assert found.problems == ("your own functions are kept, switched off: mine",)
     assert found.draft.but(rows=fresh.draft.rows) == fresh.draft
     assert found.draft.rows == (*fresh.draft.rows[:2], replace(own_row(MINE, weight=0.5), on=False))
@@ -339,27 +306,13 @@ def test_an_imported_groups_prompt_stays_its_own(store: GroupStore) -> None:
     draft = draft_of().but(group=group, prompt=group.prompt, text=group.prompt, columns=group.columns)
     saved = store.keep_recent(group)
     found = restore(kept(draft, saved), {}, store)
-    assert found is not None
     assert (found.draft.prompt, dict(found.draft.columns)) == ("What is 2 + 2?", {"answer": "4"})
     assert restore(kept(draft, saved), link_of(draft, saved), store) == found
 
 
-def test_a_link_shows_the_same_and_carries_no_code(store: GroupStore) -> None:
-    group = replace(first_group(), rollouts=first_group().rollouts[:3])
-    draft = draft_of(own_row(MINE), regex="(?m)^#", gamma=0.5)
-    draft = draft.but(compare=credit_section("return"), group=group)
-    link = link_of(draft, store.keep(group).stem)
-    assert "mine" not in json.dumps(link)
-    found = restore("", link, store)
-    assert found is not None
-    assert (found.draft.regex, found.draft.kind) == ("(?m)^#", "starts")
-    assert (found.draft.credit, found.draft.compare) == (draft.credit, draft.compare)
-    assert found.draft.rows == draft_of().rows
-    assert found.draft.group.to_json() == group.to_json()
-
-
-def test_a_link_carries_settings_and_built_in_rewards_but_no_policy(store: GroupStore) -> None:
+def test_a_link_shows_the_same_and_carries_settings_but_neither_code_nor_policy(store: GroupStore) -> None:
     assert "settings" not in link_of(draft_of(), "")
+    group = replace(first_group(), rollouts=first_group().rollouts[:3])
     rows = (builtin_row("step_correctness", 0.5), replace(builtin_row("answer_correctness"), on=False), own_row(MINE))
     changes = {
         "method.sampling.temperature": 0.5,
@@ -368,21 +321,20 @@ def test_a_link_carries_settings_and_built_in_rewards_but_no_policy(store: Group
         "page.reference": "someone/model",
         "name": "mine",
     }
-    draft = with_values(draft_of(*rows), changes)
-    link = link_of(draft, "")
-    assert "someone" not in json.dumps(link)
+    draft = draft_of(*rows, regex="(?m)^#", gamma=0.5).but(compare=credit_section("return"), group=group)
+    link = link_of(with_values(draft, changes), store.keep(group).stem)
+    assert not {"someone", "mine"} & set(re.findall(r"\w+", json.dumps(link)))
     found = restore("", link, store)
-    assert found is not None
-    assert found.problems == ()
-    assert found.draft.rows == rows[:2]
-    assert found.draft.policy == "tiny"
+    assert (found.problems, found.draft.policy, found.draft.rows) == ((), "tiny", rows[:2])
+    assert (found.draft.regex, found.draft.kind) == ("(?m)^#", "starts")
+    assert (found.draft.credit, found.draft.compare) == (draft.credit, draft.compare)
+    assert found.draft.group.to_json() == group.to_json()
     assert (found.draft.tree["run"]["steps"], found.draft.tree["method"]["sampling"]["temperature"]) == (3, 0.5)
 
 
 def test_a_link_to_another_task_brings_its_pattern_and_rewards(store: GroupStore) -> None:
     found = restore("", {"task": "chain-arithmetic-tags", "example": "3"}, store)
     task = find_task("chain-arithmetic-tags")
-    assert found is not None
     assert (found.draft.task, found.draft.index, found.draft.text) == (task.name, 3, task[3].prompt)
     assert found.draft.regex == task.pattern.regex
     assert [row.name for row in found.draft.rows] == [reward.name for reward in task.rewards]

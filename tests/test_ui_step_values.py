@@ -1,6 +1,8 @@
 """Rows that are a reward model or Monte-Carlo values, without a browser: scoring, staleness, runs, labels, forms."""
 
 import json
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,8 @@ from pydantic import ValidationError
 
 from tests.drafts import draft_of, own_row, with_values
 from workbench.config import ModelConfig
-from workbench.errors import RewardError
+from workbench.config.rewards import RUBRIC
+from workbench.errors import ConfigError, RewardError
 from workbench.policies.step_values import StepValues
 from workbench.rewards import RewardConfig, Sandbox
 from workbench.schema import Group, Rollout
@@ -22,10 +25,10 @@ from workbench.ui.handlers import reward_forms as handlers
 from workbench.ui.handlers import runs
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, builtin_row, row_of, set_fields
-from workbench.ui.handlers.reward_forms import form_values
+from workbench.ui.handlers.reward_forms import form_values, row_from
 from workbench.ui.handlers.rewards import page_row, row_label, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore
-from workbench.ui.handlers.session import Recent, Services, Works
+from workbench.ui.handlers.session import Busy, Cancelled, Recent, Services, Works
 
 GROUP = Group("p", (Rollout((1, 2), ("a;", "b;"), False), Rollout((3, 4), ("c;", "d;"), False)))
 VALUES = StepValues(
@@ -85,6 +88,63 @@ def scores(view: ScoringView, name: str) -> list[list[float | None]]:
 # ── reward models ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def of_model(path: str, form: str = "", reduce: str = "") -> RewardRow:
+    return row_from("model", {"path": path, "format": form, "reduce": reduce, "trust_remote_code": False}, ())
+
+
+def test_a_path_and_a_format_come_to_a_reward() -> None:
+    step = of_model(" me/math-shepherd prm ", "ki")
+    assert (step.name, step.kind, step.weight) == ("math_shepherd_prm", "step", 1.0)
+    assert step.model == ModelConfig(path="me/math-shepherd prm", format="ki", reduce="last")
+    assert of_model("me/prm", "extra-0", "min").kind == of_model("me/judge", "classifier").kind == "outcome"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "named"),
+    [
+        (("",), ConfigError, "Hub id"),
+        (("me/prm",), RewardError, "'me/prm'"),
+        (("me/prm", "magic"), ConfigError, "model.format"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: tuple[str, ...], error: type[Exception], named: str) -> None:
+    with pytest.raises(error, match=named):
+        of_model(*arguments)
+
+
+def test_a_changed_form_keeps_the_rest_of_its_row() -> None:
+    """A judge's further fields of the request, its weight and its switch have no field in the form."""
+    url = {"base_url": "http://127.0.0.1:1/v1", "model": "small"}
+    before = row_of(RewardConfig(name="strict", kind="step", weight=2.0, judge={**url, "extra": {"top_p": 0.5}}))
+    values = form_values("judge", before) | {"kind": "outcome", "temperature": None}
+    after = row_from("judge", values, [before], before.key)
+    assert (after.name, after.kind, after.weight) == ("strict", "outcome", 2.0)
+    assert (after.judge.extra, after.judge.temperature) == ({"top_p": 0.5}, None)
+    added = row_from("judge", {**form_values("judge", None), **url}, [before, after])
+    assert (added.name, added.judge.rubric) == ("judge", RUBRIC)
+
+
+def test_whoever_stops_listening_cancels() -> None:
+    works, stopped = Works(), threading.Event()
+
+    def work(report: Any, cancelled: Any) -> None:
+        while not cancelled():
+            time.sleep(0.01)
+        stopped.set()
+
+    with works.run("tab", work, "asking") as running:
+        assert next(iter(running)) == "asking"
+        with pytest.raises(Busy), works.run("tab", work, "asking"):
+            pass
+        assert works.going("tab")
+    assert stopped.wait(60)
+    assert not works.going("tab")
+    with works.run("tab", work, "asking", "nothing was done") as running:
+        works.cancel("tab")
+        with pytest.raises(Cancelled, match="nothing was done"):
+            running.result()
+
+
 def test_a_model_scores_steps_or_completions_and_no_pattern_is_compiled_here(
     worker: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,9 +156,9 @@ def test_a_model_scores_steps_or_completions_and_no_pattern_is_compiled_here(
     group = replace(GROUP, rollouts=(Rollout((1, 2), ("a;", "bcd;"), False), GROUP.rollouts[1]))
     view = rescore(form(row_of(PRM), row_of(LEAST), group=group), worker, held)
     assert scores(view, "prm") == [[0.25, 0.5], [0.25, 0.25]]
-    assert view.credit is not None
-    assert [one.outcome_scores["least"] for one in view.credit.scored.scored] == [0.25, 0.25]
-    assert view.credit.scored.scored[0].rewards == (0.5, 1.0)  # weight 2
+    scored = view.credit.scored.scored
+    assert [one.outcome_scores["least"] for one in scored] == [0.25, 0.25]
+    assert scored[0].rewards == (0.5, 1.0)  # weight 2
     assert held.asked == [[["a;", "bcd;"], ["c;", "d;"]]] * 2
 
 
@@ -142,21 +202,18 @@ def test_values_of_another_group_or_pattern_are_stale_and_said_to_be(worker: San
     listed = form(builtin_row("tag_format"), builtin_row("think_format"), placed())
     fresh = rescore(listed, worker)
     assert fresh.rows == (None,) * 3
-    other = rescore(listed.but(group=replace(GROUP, prompt="q")), worker)
-    assert other.rows[2] is not None
-    assert (other.rows[2].level, other.rows[2].text) == ("warning", "estimated for another group; estimate again")
-    cut = rescore(listed.with_pattern("[;]", "ends"), worker)
-    assert cut.rows[2] is not None
-    assert cut.rows[2].text == "estimated for another pattern; estimate again"
-    opened = rescore(form(builtin_row("step_correctness"), row_of(MONTE_CARLO)), worker)
-    assert opened.rows[1] is not None
-    assert opened.rows[1].text == "not estimated yet; press Estimate again"
+    for draft, said in (
+        (listed.but(group=replace(GROUP, prompt="q")), "another group"),
+        (listed.with_pattern("[;]", "ends"), "another pattern"),
+        (form(builtin_row("step_correctness"), row_of(MONTE_CARLO)), "not estimated yet"),
+    ):
+        note = rescore(draft, worker).rows[-1]
+        assert (note.level, said in note.text) == ("warning", True)
 
 
 def test_a_run_has_the_values_only_where_it_was_asked_to() -> None:
     assert run_rewards(form(builtin_row("step_correctness"), placed())) == [RewardConfig(name="step_correctness")]
     (config,) = run_rewards(form(placed(progress=True, in_run=True)))
-    assert config.monte_carlo is not None
     assert (config.name, config.monte_carlo.continuations, config.monte_carlo.progress) == (
         "monte_carlo_progress",
         4,
