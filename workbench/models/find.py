@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import try_to_load_from_cache
-
 from workbench.assets import EMBEDDED
 from workbench.config import PolicySection
 from workbench.errors import PolicyError, RewardError, WorkbenchError, did_you_mean, quote
@@ -74,6 +72,8 @@ def policy_path(name: str) -> str:
         return str(default_workspace().resolve() / "models" / f"{folder.stem}-{key[:8]}")
     if folder is not None:
         return _saved(folder, name, PolicyError, "config.json", "adapter_config.json")
+    from huggingface_hub import try_to_load_from_cache
+
     near, is_bare = "", is_hub_id(name) and "/" not in name  # such a name may be a model's that was loaded before
     if is_bare and not isinstance(try_to_load_from_cache(name, "config.json"), str):
         folders = [file.parent.name for file in Path().glob("*/*config.json")]

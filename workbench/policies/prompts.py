@@ -14,10 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import try_to_load_from_cache
-from jinja2 import Environment as Jinja
-from jinja2 import TemplateError, meta
-
 from workbench.config import EnvironmentSection, PromptSection
 from workbench.errors import ConfigError, EpisodeError, PolicyError, WorkbenchError, did_you_mean
 from workbench.models.find import base_of, is_adapter, policy_path
@@ -34,6 +30,8 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, template_kwargs: Mapping[str, 
 
     Raises PolicyError for a conversation where there is no chat template, and for arguments that it does not use.
     """
+    from jinja2 import TemplateError
+
     kwargs = dict(template_kwargs or {})
     if isinstance(prompt, str):
         ids = tokenizer(prompt)["input_ids"]
@@ -86,6 +84,8 @@ def turn_end(tokenizer: Any, template_kwargs: Mapping[str, Any] | None, ends: Co
 
     None where a token of ``ends`` is there, which ends a completion, or the template writes no special token there.
     """
+    from jinja2 import TemplateError
+
     said = "an answer"
     turn = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": said}]
     with suppress(TemplateError):
@@ -137,6 +137,8 @@ _MARKS = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 
 def find_chat_template(name: str) -> str | None:
     """Return the chat template of a policy's files on this machine; None where it has none or they are not here."""
+    from huggingface_hub import try_to_load_from_cache
+
     try:
         where = policy_path(name)
         if is_adapter(folder := Path(where)) and not (folder / "tokenizer_config.json").is_file():
@@ -171,6 +173,9 @@ def check_template_kwargs(template: Any, kwargs: Mapping[str, Any]) -> None:
 @lru_cache(maxsize=32)
 def arguments_of(template: str) -> frozenset[str] | None:
     """Return the names that a template reads and does not set itself; None where it cannot be parsed here."""
+    from jinja2 import Environment as Jinja
+    from jinja2 import TemplateError, meta
+
     environment = Jinja(extensions=["jinja2.ext.loopcontrols"])  # parsed, never rendered
     try:
         return frozenset(meta.find_undeclared_variables(environment.parse(_MARKS.sub("", template))))

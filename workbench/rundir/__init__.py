@@ -48,10 +48,11 @@ from workbench.rundir import checkpoints
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.checkpoints import write_rewards
 from workbench.rundir.metrics import MetricsWriter
-from workbench.rundir.rollouts import Answers, Passes, Rollouts
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from workbench.rundir.rollouts import Answers, Passes, Rollouts
 
 _TAIL_BYTES = 64 * 1024
 RESERVE = ".reserve"
@@ -123,16 +124,22 @@ class RunDir:
     @property
     def rollouts(self) -> Rollouts:
         """The rollouts of its steps, and of the watched prompts or rows."""
+        from workbench.rundir.rollouts import Rollouts
+
         return Rollouts(self.path / "rollouts", self.name)
 
     @property
     def answers(self) -> Answers:
         """Return what the policy answered the held-out rows."""
+        from workbench.rundir.rollouts import Answers
+
         return Answers(self.path / "answers", self.name)
 
     @property
     def passes(self) -> Passes:
         """Return what every optimiser step over a stored generation computed its loss from."""
+        from workbench.rundir.rollouts import Passes
+
         return Passes(self.path / "passes", self.name)
 
     def drop_rollouts(self, after: int) -> None:
