@@ -1,14 +1,20 @@
 """CONTRIBUTING.md's walks, followed on a copy of the tree: what they write is put where they say, checked and used."""
 
-import os
+import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = re.compile(
@@ -16,21 +22,6 @@ PLACE = re.compile(
     r"```\w+\n(?P<code>.*?)^```",
     re.DOTALL | re.MULTILINE,
 )
-NOT_COPIED = (".git", ".venv*", ".hypothesis", ".pytest_cache", "__pycache__", "build", "workspace", "generated")
-SEEING = {
-    "tests/test_structure.py": "",
-    "tests/test_alpaca_eval.py": "",
-    "tests/test_longest_step.py": "",
-    "tests/test_group_lengths.py": "",
-    "tests/test_ui_handlers.py": "pinned or guide",
-    "tests/test_config.py": "explains_itself",
-    "tests/test_config_fields.py": "pattern",
-    "tests/test_credit.py": "only_errors or two_implementations or signature or say_so",
-    "tests/test_credit_unused.py": "every_scheme",
-    "tests/test_figures.py": "rloo or panel",
-}
-"""Tests of every scheme, method, metric, format and field of the pattern, and of the tree, with what is chosen of them;
-the others know the entries by name, or hold what an entry of another name does as well."""
 
 
 @dataclass(frozen=True)
@@ -71,59 +62,73 @@ def walks() -> dict[str, list[Edit]]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree in which all walks were followed."""
-    copy = tmp_path_factory.mktemp("copy") / "tree"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    """A copy of the package and its tests in which all walks were followed."""
+    copy = tmp_path_factory.mktemp("copy")
+    for folder in ("workbench", "tests"):
+        shutil.copytree(ROOT / folder, copy / folder)  # with what is compiled already
+    for name in ("assets", "pyproject.toml", "deno.json"):
+        (copy / name).symlink_to(ROOT / name)
     for edits in walks().values():
         for edit in edits:
             edit.apply(copy)
     return copy
 
 
-def in_tree(tree: Path, *command: str, program: str = sys.executable) -> str:
-    environment = os.environ | {"PYTHONPATH": str(tree), "WORKBENCH_WORKSPACE": str(tree / "workspace")}
-    done = subprocess.run([program, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    return done.stdout
+@pytest.mark.parametrize("command", ["ruff check", "ruff format --check", "deno fmt --check", "deno lint"])
+def test_the_linters_pass_what_the_walks_write(tree: Path, command: str) -> None:
+    program, *arguments = command.split()
+    kinds = (".js",) if program == "deno" else (".py",)
+    files = sorted({edit.file for edits in walks().values() for edit in edits if edit.file.endswith(kinds)})
+    path = Path(sys.executable).with_name(program)
+    done = subprocess.run([path, *arguments, *files], cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_linters_pass_what_the_walks_write(tree: Path) -> None:
-    """Those of types begin with what `make types` knows of this tree."""
-    in_tree(tree, "-m", "ruff", "check", ".")
-    in_tree(tree, "-m", "ruff", "format", "--check", ".")
-    in_tree(tree, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
-    in_tree(tree, "-m", "mypy")
-    deno = str(Path(sys.executable).with_name("deno"))
-    in_tree(tree, "fmt", "--check", program=deno)
-    in_tree(tree, "lint", program=deno)
+@pytest.fixture
+def imported(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Import this package and its tests from the copy; the libraries are those of this process."""
+
+    def ours() -> dict[str, ModuleType]:
+        return {name: module for name, module in sys.modules.items() if name.split(".")[0] in ("workbench", "tests")}
+
+    before = ours()
+    for name in before:
+        del sys.modules[name]
+    monkeypatch.syspath_prepend(str(tree))
+    yield
+    for name in ours():
+        del sys.modules[name]
+    sys.modules.update(before)
 
 
-WALK = """
-import json
+@pytest.mark.training
+@pytest.mark.usefixtures("imported")
+def test_what_the_walks_write_is_everywhere_by_its_entries_and_a_new_method_trains(tree: Path, tmp_path: Path) -> None:
+    import workbench as wb
+    from tests import test_credit
+    from tests.configs import config_of
+    from tests.in_this_process import trained
+    from workbench.assets import FIRST_GROUP
+    from workbench.views.panels import PANELS
 
-import pytest
+    assert Path(wb.__file__).parents[1] == tree
+    for name in ("test_alpaca_eval", "test_longest_step", "test_group_lengths"):
+        tests = vars(import_module(f"tests.{name}"))
+        [test] = [test for name, test in tests.items() if name.startswith("test_")]
+        test(*[tmp_path][: len(signature(test).parameters)])
 
-import workbench as wb
-from tests.configs import config_of
-from tests.in_this_process import trained
-from workbench.assets import FIRST_GROUP
-from workbench.checks.metrics import group_metrics
-from workbench.views.panels import PANELS
-
-
-def test_a_new_scheme_and_a_new_curve_are_everywhere_by_their_entries():
     assert config_of("--method.credit.scheme", "only_errors").grpo.credit.scheme == "only_errors"
     group = wb.Group.from_json(json.loads(FIRST_GROUP.read_text()))
     scored = wb.score_group(group, wb.load_task("chain-arithmetic").pattern, rewards=["step_correctness"])
     assert wb.credit_group(scored, "only_errors").spread
-    longest = max(last - first + 1 for row in scored.scored for first, last in row.spans)
-    assert group_metrics([wb.credit_group(scored)])["longest_step"] == longest > 1
+    drawn = (test_credit.groups(), st.just("only_errors"), st.sampled_from(list(test_credit.NORMALISATIONS)))
+    compared = test_credit.test_two_implementations_agree.hypothesis.inner_test
+    settings(max_examples=20)(given(*drawn, st.booleans(), st.data())(compared))()
+
     titles = [panel.title for panel in PANELS for line in panel.metrics if line.name == "longest_step"]
     assert titles == ["Longest step"]
+    assert wb.StepPattern("x", whole_lines=True).whole_lines  # type: ignore[call-arg]
 
-
-@pytest.mark.training
-def test_a_new_method_trains_in_a_run(tmp_path):
     run = trained(
         config_of(
             *("--method", "rloo", "--name", "method", "--run.steps", "2", "--run.device", "cpu"),
@@ -133,14 +138,3 @@ def test_a_new_method_trains_in_a_run(tmp_path):
     )
     assert [row["step"] for row in run.metrics_rows()[0] if "loss" in row] == [1, 2]
     assert run.status().state == "finished"
-"""
-
-
-def test_what_sees_every_entry_passes_and_what_the_walks_wrote_is_used_and_trains(tree: Path) -> None:
-    """In one process, so that libraries are imported once."""
-    (tree / "tests" / "test_walk.py").write_text(WALK, encoding="utf-8")
-    names = [f"{Path(file).stem} and ({part})" if part else Path(file).stem for file, part in SEEING.items()]
-    chosen = " or ".join([*names, "test_walk"])
-    in_tree(
-        tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "-k", chosen, *SEEING, "tests/test_walk.py"
-    )
