@@ -1,16 +1,19 @@
 """Every notebook runs from top to bottom on a small budget, shows something in each cell, and is kept bare."""
 
-import os
 import subprocess
 import sys
-from ast import literal_eval
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.manager import KernelManager
-from nbclient import NotebookClient
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+from workbench.views import register
 
 ROOT = Path(__file__).resolve().parents[1]
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -44,73 +47,61 @@ def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def texts(notebook) -> str:
-    """Everything that the cells printed or showed as plain text."""
-    parts = []
-    for cell in code_cells(notebook):
-        for output in cell.outputs:
-            parts.append(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
-    return "\n".join(parts)
+@dataclass(frozen=True)
+class Shown:
+    """What a cell prints, and the data that it displays, by media type."""
+
+    printed: str
+    data: list[dict[str, Any]]
 
 
-def html_of(notebook) -> list[str]:
-    return [o["data"]["text/html"] for c in code_cells(notebook) for o in c.outputs if "text/html" in o.get("data", {})]
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    """IPython in this process, which has the libraries; runs train in it as well."""
+    monkeypatch.chdir(ROOT / "notebooks")
+    monkeypatch.setenv("WORKBENCH_WORKSPACE", str(tmp_path))
+    monkeypatch.setenv("WORKBENCH_NOTEBOOK_BUDGET", "test")
+    shell = InteractiveShell.instance()
+    register(shell)
+    shell.display_pub = CapturingDisplayPublisher()  # also of what a thread shows after its cell
+    yield shell
+    InteractiveShell.clear_instance()
 
 
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
-    """One kernel for all notebooks, so that libraries are imported once; ``make notebooks`` gives each its own."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "WORKBENCH_NOTEBOOK_BUDGET": "test", "OMP_NUM_THREADS": "1"}
-    kernel = KernelManager()
-    kernel.start_kernel(cwd=str(ROOT / "notebooks"), env=environment)
-    yield kernel
-    kernel.shutdown_kernel(now=True)
+def executed(path: Path, shell: InteractiveShell) -> list[Shown]:
+    """Run the notebook; what its code cells show."""
+    found = []
+    for cell in code_cells(nbformat.read(path, as_version=4)):
+        before = len(shell.display_pub.outputs)
+        with capture_output(display=False) as said:
+            result = shell.run_cell(cell.source)
+        result.raise_error()
+        data = [output["data"] for output in shell.display_pub.outputs[before:]]
+        if result.result is not None:
+            data.append(shell.display_formatter.format(result.result)[0])
+        found.append(Shown(said.stdout, data))
+    return found
 
 
-def executed(path, workspace, kernel):
-    """The notebook with its outputs; runs go to ``workspace``, and no name is left of the notebook before.
-
-    Runs train in the kernel, which has the libraries; one that is watched does so beside it.
-    """
-    notebook = nbformat.read(path, as_version=4)
-    anew = "%reset -f\nimport os\nfrom tests import in_this_process\nfrom workbench.runs import launch, processes\n"
-    anew += f"os.environ['WORKBENCH_WORKSPACE'] = {str(workspace)!r}\nlaunch.spawn = "
-    anew += "processes.spawn" if path.stem == "04_train_and_watch" else "in_this_process.started_here"
-    anew += "\ndel os, in_this_process, launch, processes"
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(anew))
-    if path.stem == FIRST:
-        notebook.cells.append(nbformat.v4.new_code_cell(f"print(repr({{name: eval(name) for name in {LOOKED_AT}}}))"))
-    client = NotebookClient(notebook, km=kernel, timeout=900)
-    try:
-        client.execute()
-    finally:
-        if client.kc is not None:
-            client.kc.stop_channels()
-    del notebook.cells[0]
-    return notebook
-
-
-@pytest.mark.filterwarnings("default")  # Jupyter's own
+@pytest.mark.filterwarnings("default")  # as in a notebook
+@pytest.mark.usefixtures("runs_here")
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, id=path.stem, marks=[pytest.mark.training] * (path.stem in TRAINING)) for path in PATHS],
 )
-def test_a_notebook_runs_and_every_code_cell_shows_something(path, tmp_path, kernel):
-    notebook = executed(path, tmp_path, kernel)
-    for cell in code_cells(notebook):
-        assert cell.outputs, f"shows nothing: {cell.source}"
-    assert html_of(notebook)
+def test_a_notebook_runs_and_every_code_cell_shows_something(path: Path, shell: InteractiveShell) -> None:
+    cells = executed(path, shell)
+    assert [number for number, cell in enumerate(cells) if not (cell.printed or cell.data)] == []
+    data = [data for cell in cells for data in cell.data]
+    assert any("text/html" in one for one in data)
     if path.stem == FIRST:
         the_loss_by_hand_is_trls_and_tokens_with_room_move_as_all_with_their_beginning_push(
-            literal_eval(code_cells(notebook)[-1].outputs[0]["text"])
+            {name: eval(name, shell.user_ns) for name in LOOKED_AT}
         )
     if path.stem == "04_train_and_watch":
-        # What the watching cell shows was replaced, from the thread, by the run as it ended.
-        assert any(">finished</span>" in html for html in html_of(notebook))
-        shown = [output.get("data", {}) for cell in code_cells(notebook) for output in cell.outputs]
-        assert any("application/vnd.plotly.v1+json" in data for data in shown)
-        assert "finished at step 2 of 2" in texts(notebook)
+        assert any(">finished</span>" in one.get("text/html", "") for one in data)
+        assert any("application/vnd.plotly.v1+json" in one for one in data)
+        assert any("finished at step 2 of 2" in cell.printed for cell in cells)
 
 
 def the_loss_by_hand_is_trls_and_tokens_with_room_move_as_all_with_their_beginning_push(seen: dict[str, Any]) -> None:

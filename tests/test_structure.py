@@ -5,6 +5,8 @@ import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 LOADERS = {"import_module", "__import__", "import_string"}
 """Functions that import a module by its name."""
@@ -12,9 +14,19 @@ LONGEST = 80
 """Lines of a function at most; ``tests/js/lint.js`` holds the scripts to the same."""
 
 
-def sources() -> dict[str, Path]:
-    paths = (ROOT / "workbench").rglob("*.py")
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+@pytest.fixture(scope="module")
+def parsed() -> dict[Path, ast.Module]:
+    paths = [path for folder in ("workbench", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    return {path: ast.parse(path.read_text()) for path in paths}
+
+
+@pytest.fixture(scope="module")
+def sources(parsed: dict[Path, ast.Module]) -> dict[str, ast.Module]:
+    """The package's modules by their names."""
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in parsed}
+    return {
+        name.removesuffix(".__init__"): parsed[path] for path, name in names.items() if name.startswith("workbench")
+    }
 
 
 def imports(tree: ast.AST, modules: set[str]) -> set[str]:
@@ -38,9 +50,8 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def test_no_import_goes_round_in_a_circle() -> None:
-    found = sources()
-    graph = {name: imports(ast.parse(path.read_text()), set(found)) - {name} for name, path in found.items()}
+def test_no_import_goes_round_in_a_circle(sources: dict[str, ast.Module]) -> None:
+    graph = {name: imports(tree, set(sources)) - {name} for name, tree in sources.items()}
     assert circle(graph) == []
 
 
@@ -51,11 +62,11 @@ def test_a_circle_is_found_in_functions_and_type_checking_too() -> None:
     assert sorted(set(circle(graph))) == ["p.a", "p.b"]
 
 
-def test_only_the_packages_root_and_methods_import_ours_by_string() -> None:
+def test_only_the_packages_root_and_methods_import_ours_by_string(sources: dict[str, ast.Module]) -> None:
     loading = {
         f"{name}:{node.lineno}"
-        for name, path in sources().items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for name, tree in sources.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in LOADERS
         and name not in ("workbench", "workbench.training.methods")  # methods are found by their place
@@ -63,12 +74,11 @@ def test_only_the_packages_root_and_methods_import_ours_by_string() -> None:
     assert not loading, f"import these modules by an import statement: {', '.join(sorted(loading))}"
 
 
-def test_no_function_is_longer_than_80_lines() -> None:
+def test_no_function_is_longer_than_80_lines(parsed: dict[Path, ast.Module]) -> None:
     lengths = {
         f"{path.relative_to(ROOT)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
-        for folder in ("workbench", "benchmarks")
-        for path in (ROOT / folder).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, tree in parsed.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
