@@ -12,31 +12,30 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 import workbench as wb
+from tests import fake_run
 from tests.browsing import ROOT, visit
 from tests.credits import worked_credit
 from workbench.rundir import RunDir
-from workbench.runs import start
 from workbench.ui.handlers.example import first_group
 from workbench.views import page_link
 from workbench.views.notebook import RunComparison, Watch, open_in_page
 
-FAKE = "tests.fake_run"
-
-
-@pytest.fixture
-def run(tmp_path):
-    return start(wb.RunConfig(name="watched", task="finish"), tmp_path, module=FAKE)
-
-
 # -- watching -------------------------------------------------------------------------------------------------------
 
 
-def test_watching_draws_until_the_run_is_over(run):
+def test_watching_draws_until_the_run_is_over(tmp_path):
+    """The run is done while it is drawn for the first time."""
+    run = wb.open_run(RunDir.create(tmp_path, wb.RunConfig(name="watched")).name, tmp_path)
     drawn = []
-    watch = Watch(run, every=0.01)
-    watch.follow(drawn.append)
-    assert run.status().state == "finished"
-    assert ">finished</span>" in drawn[-1]
+
+    def draw(html):
+        if not drawn:
+            fake_run.finish(run.dir)
+        drawn.append(html)
+
+    watch = Watch(run, every=0.0)
+    watch.follow(draw)
+    assert [">finished</span>" in html for html in drawn] == [False, True]
     # The base's and three measures.
     accuracy, *_ = watch.charts()
     (held_out,) = accuracy.lines
@@ -45,9 +44,10 @@ def test_watching_draws_until_the_run_is_over(run):
 
 
 STOPPABLE = """
+import sys
 import workbench as wb
-run = wb.train(wb.RunConfig(name="waited-for", task="obey"), {workspace!r}, module="tests.fake_run")
-next(run.follow())
+sys.executable = {program!r}
+run = wb.train(wb.RunConfig(name="waited-for"), {workspace!r}, module="a program")
 run.watch()
 """
 
@@ -55,6 +55,9 @@ run.watch()
 @pytest.mark.filterwarnings("default")  # Jupyter's own
 def test_the_stop_button_is_heard_while_a_cell_runs(tmp_path):
     """As JupyterLab does it: a click is sent to a subshell, and the cell that waits for the run ends."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
     manager, client = start_new_kernel(kernel_name="python3", cwd=str(ROOT))
     opened: dict[str, str] = {}
 
@@ -65,7 +68,9 @@ def test_the_stop_button_is_heard_while_a_cell_runs(tmp_path):
             opened[content["data"]["state"]["_model_name"]] = content["comm_id"]
 
     try:
-        client.execute_interactive(STOPPABLE.format(workspace=str(tmp_path)), timeout=60, output_hook=note)
+        client.execute_interactive(
+            STOPPABLE.format(program=str(program), workspace=str(tmp_path)), timeout=60, output_hook=note
+        )
         client.control_channel.send(client.session.msg("create_subshell_request"))
         subshell = client.get_control_msg(timeout=60)["content"]["subshell_id"]
         waiting = client.execute("print('waiting', flush=True); print(run.wait(60).state)")

@@ -130,6 +130,22 @@ def test_a_standby_is_for_the_environment_that_it_was_started_in(
     assert standby.take(run, ["this"], {}) is None
 
 
+def test_a_standby_that_has_to_wait_starts_anew_without_its_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exec_(command: list[str]) -> None:
+        assert command[1:3] == ["-m", "workbench.runs.entrypoint"]
+        sys.exit()
+
+    monkeypatch.setenv(processes.STANDBY, "tag")
+    monkeypatch.setattr(devices, "take", lambda pool, count, path, waits, **how: waits(None, "cpu"))
+    monkeypatch.setattr(entrypoint, "_exec", exec_)
+    run = RunDir.create(tmp_path, RunConfig())
+    with pytest.raises(SystemExit):
+        entrypoint.main([str(run.path), FAKE])
+    assert (run.status().state, run.status().tag) == ("queued", "tag")
+
+
 # -- a run that dies ------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,13 @@ def protocol(monkeypatch):
     monkeypatch.setitem(sys.modules, "tinker", importlib.import_module("tests.protocol.tinker"))
 
 
+@pytest.fixture(scope="module")
+def worker():
+    worker = ModelWorker()
+    yield worker
+    worker.close()
+
+
 @pytest.mark.parametrize(
     ("name", "there"),
     [
@@ -152,41 +159,36 @@ def test_what_a_server_cannot_give_is_said(tiny):
         load_policy(name)
 
 
-def test_the_worker_streams_and_cancels_what_a_server_samples(tiny):
+def test_the_worker_streams_and_cancels_what_a_server_samples(tiny, worker):
     with serving(tiny) as server:
-        models, events, sampling = ModelWorker(), [], SamplingConfig(num_generations=2, max_completion_length=48)
-        try:
-            name = f"{server.url}#{MODEL}@tiny"
-            group = models.sample(name, Example("2 + 3 = "), sampling, on_event=events.append)
-            assert sorted(list(r.token_ids) for r in group.rollouts) == sorted(
-                ids for ids, _ in server.sampled.values()
-            )
-            assert any("texts" in event for event in events)
-            assert models.status().device == server.url
-            server.waits.set()
-            cancel = threading.Event()
-            sampled = []
-            ask = threading.Thread(
-                target=lambda: sampled.append(models.sample(name, Example("2"), sampling, cancelled=cancel.is_set))
-            )
-            ask.start()
-            wait_for(lambda: len(server.asked) == 4, "both completions are asked for")
-            cancel.set()
-            ask.join(timeout=60)
-            assert sampled == [None]
-            wait_for(server.left.is_set, "the requests end")
-        finally:
-            models.close()
+        events, sampling = [], SamplingConfig(num_generations=2, max_completion_length=48)
+        name = f"{server.url}#{MODEL}@tiny"
+        group = worker.sample(name, Example("2 + 3 = "), sampling, on_event=events.append)
+        assert sorted(list(r.token_ids) for r in group.rollouts) == sorted(ids for ids, _ in server.sampled.values())
+        assert any("texts" in event for event in events)
+        assert worker.status().device == server.url
+        server.waits.set()
+        cancel = threading.Event()
+        sampled = []
+        ask = threading.Thread(
+            target=lambda: sampled.append(worker.sample(name, Example("2"), sampling, cancelled=cancel.is_set))
+        )
+        ask.start()
+        wait_for(lambda: len(server.asked) == 4, "both completions are asked for")
+        cancel.set()
+        ask.join(timeout=60)
+        assert sampled == [None]
+        wait_for(server.left.is_set, "the requests end")
 
 
-def test_the_page_samples_from_a_server_and_says_what_was_not_told(tiny, tmp_path):
+def test_the_page_samples_from_a_server_and_says_what_was_not_told(tiny, tmp_path, worker, monkeypatch):
     services = Services(tmp_path)
+    services.models = worker
+    monkeypatch.setattr(worker, "close", lambda: None)
     with serving(tiny, "texts") as server:
         draft = first_draft().with_value("policy.path", f"{server.url}#{MODEL}@tiny")
-        try:
-            *_, view = sample(draft, services, "tab")
-        finally:
-            services.close()
+        *_, view = sample(draft, services, "tab")
+    services.close()
     texts = {tiny.tokenizer.decode(ids, skip_special_tokens=True) for ids, _ in server.sampled.values()}
     group = view.made["group"]
     assert {"".join(r.texts[: len(r) - r.finished]) for r in group.rollouts} == texts
@@ -213,13 +215,6 @@ def test_a_connection_is_tested_by_the_server_s_own_answer(tiny, protocol, monke
 
 EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})
 SAMPLING = SamplingConfig(num_generations=3, max_completion_length=40)
-
-
-@pytest.fixture(scope="module")
-def worker():
-    worker = ModelWorker()
-    yield worker
-    worker.close()
 
 
 def test_the_client_imports_no_torch():
