@@ -263,9 +263,8 @@ def test_a_bad_value_of_the_api_is_refused_in_a_sentence(name: str) -> None:
         "outcome_rewards": None,
         "options": {},
     }
-    for argument in credit:
-        held(lambda argument=argument: api.Api.assign_credit(**{**credit, argument: value}))
     for argument, rows in (
+        *((argument, value) for argument in credit),
         ("step_rewards", [[value, 1.0], [0.0]]),
         ("step_rewards", [value, [0.0]]),
         ("step_ends", [[value, 2], [1]]),

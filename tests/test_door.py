@@ -176,10 +176,8 @@ def test_websockets_are_guarded_too(stranger: TestClient, owner: TestClient, hea
 
 def test_the_link_gives_a_cookie_and_leaves_no_token_behind(stranger: TestClient, token: str) -> None:
     answer = stranger.get(f"/?run=a&token={token}&step=3", headers=HTML)
-    assert answer.status_code == 303
-    assert answer.headers["location"] == "/?run=a&step=3"
-    cookie = answer.headers["set-cookie"]
-    assert {"HttpOnly", "SameSite=lax", "Path=/"} < {part.strip() for part in cookie.split(";")}
+    assert (answer.status_code, answer.headers["location"]) == (303, "/?run=a&step=3")
+    assert {"HttpOnly", "SameSite=lax", "Path=/"} < set(answer.headers["set-cookie"].split("; "))
     assert answer.headers["referrer-policy"] == "same-origin"
     assert stranger.get("/?run=a&step=3", headers=HTML).status_code == 200  # with the cookie it was given
     # An old link opened again leads on, and changes nothing.
@@ -257,8 +255,7 @@ def test_the_token_is_random_kept_and_the_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "a" / TOKEN_FILE
     assert re.fullmatch(r"[\w-]{43}", token)  # 32 bytes in base64
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert workspace_token(tmp_path / "a") == token
-    assert workspace_token(tmp_path / "b") != token
+    assert [workspace_token(tmp_path / name) == token for name in "ab"] == [True, False]
     assert os.listdir(tmp_path / "a") == [TOKEN_FILE]
 
 
@@ -271,10 +268,8 @@ def test_a_token_others_may_know_is_replaced(tmp_path: Path, spoil: str) -> None
     else:
         path.rename(tmp_path / "elsewhere")
         path.symlink_to(tmp_path / "elsewhere")
-    new = workspace_token(tmp_path)
-    assert new != old
-    assert not path.is_symlink()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert workspace_token(tmp_path) != old
+    assert (path.is_symlink(), stat.S_IMODE(path.stat().st_mode)) == (False, 0o600)
 
 
 # ── Gradio's own requests ────────────────────────────────────────────────────────────────────────────────────────
@@ -336,10 +331,8 @@ def launched(
 
 def test_with_a_login_it_listens_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     got = launched(monkeypatch, host="0.0.0.0", workspace=tmp_path, login=LOGIN, allow_hosts=["wb.example"])
-    assert got.config.host == "0.0.0.0"
-    assert got.what["login"] == LOGIN
-    assert {*LOOPBACK_NAMES, "*"} == set(got.what["names"])
-    assert got.what["proxies"] == ["wb.example"]
+    assert (got.config.host, got.what["login"], got.what["proxies"]) == ("0.0.0.0", LOGIN, ["wb.example"])
+    assert set(got.what["names"]) == {*LOOPBACK_NAMES, "*"}
 
 
 def test_neither_log_nor_another_process_sees_the_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -347,10 +340,8 @@ def test_neither_log_nor_another_process_sees_the_token(monkeypatch: pytest.Monk
     token = workspace_token(tmp_path)
     assert got.links == [f"http://127.0.0.1:7860/?token={token}"]
     assert not got.config.access_log
-    (opened,) = got.opened
-    assert token not in opened
-    file = Path(opened.removeprefix("file://"))
-    assert token in file.read_text()
+    file = Path(got.opened[0].removeprefix("file://"))
+    assert (token in str(file), token in file.read_text()) == (False, True)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
@@ -375,8 +366,7 @@ def test_a_page_that_is_asked_to_end_takes_its_link_along(monkeypatch: pytest.Mo
 
 def test_without_a_token_the_other_checks_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     got = launched(monkeypatch, workspace=tmp_path, token=False)
-    assert got.links == ["http://127.0.0.1:7860/"]
-    assert got.what["token"] == ""
+    assert (got.links, got.what["token"]) == (["http://127.0.0.1:7860/"], "")
     client = behind(None)
     assert client.get("/").text == "the page"
     assert client.get("/", headers={"Origin": "null"}).status_code == 403

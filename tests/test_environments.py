@@ -204,10 +204,6 @@ def test_loss_weights_are_the_gradient_of_trls_loss_where_tools_wrote(tokenizer,
     limits = {"max_completion_length": trainer.max_completion_length}
     weights = torch.from_numpy(loss_weights(credit, loss_type, **limits))
     assert torch.allclose(-logps.grad.double(), weights, atol=1e-7)
-    first, second, *_ = credit.scored.group.rollouts
-    tool = "".join(text for text, sampled in zip(first.texts, first.mask, strict=True) if not sampled)
-    assert "<tool_response>\n5\n</tool_response>" in tool
-    assert set(second.mask or ()) == {1}
     drawn = heatmap(credit).payload()["rollouts"][0]
     for stretch in drawn["why"]:  # one explanation a stretch explains each of its tokens
         used = credit.of(0)[stretch["first"] : stretch["last"] + 1]
@@ -216,8 +212,7 @@ def test_loss_weights_are_the_gradient_of_trls_loss_where_tools_wrote(tokenizer,
 
 def test_rewards_and_stored_rollouts_have_the_prompts_that_the_policy_got(tokenizer, tmp_path):
     rows, settings = CASES["several"]
-    seen: list[Any] = []
-    stored: list[Credit] = []
+    seen, stored = list[Any](), list[Credit]()
 
     def step_length(prompt: Any, step: str, **columns: Any) -> float:
         seen.append(prompt)
@@ -234,14 +229,12 @@ def test_rewards_and_stored_rollouts_have_the_prompts_that_the_policy_got(tokeni
     )
     learnt(trainer, rows)
     asked, silent = [{"role": "user", "content": "The total is 2."}], [{"role": "user", "content": ""}]
-    assert [credit.scored.group.prompt for credit in stored] == [asked, silent]
-    assert asked in seen
-    assert silent in seen
-    assert [credit.scored.group.columns["start"] for credit in stored] == [2, 3]
+    groups = [credit.scored.group for credit in stored]
+    assert [(group.prompt, group.columns["start"]) for group in groups] == [(asked, 2), (silent, 3)]
+    assert all(prompt in seen for prompt in (asked, silent))
     scores = [scores.outcome_scores for credit in stored for scores in credit.scored.scored]
     # Only the first environment owns its reward: 2 + 2 + 3 = 7 in its first row, 2 in its second, which called nothing.
-    assert [score["Adder"] for score in scores] == [1.0, 2 / 7, None, None]
-    assert [score["answered"] for score in scores] == [1.0, 1.0, 0.0, 0.0]
+    assert [(score["Adder"], score["answered"]) for score in scores] == [(1.0, 1.0), (2 / 7, 1.0), (None, 0), (None, 0)]
 
 
 def test_invariant_what_tools_wrote_has_advantage_0_bit_for_bit(tokenizer, tmp_path):

@@ -124,12 +124,12 @@ def test_invariant_log_probabilities_of_turns_are_those_of_a_plain_forward_pass(
 
 def test_invariant_same_seed_same_episodes_on_any_ranks_and_however_rows_finish(random_policy, episodes):
     ids = [row.token_ids for row in episodes]
-    again = rows_of(random_policy, SIX)
-    assert [row.token_ids for row in again] == ids
-    assert [row.turns for row in again] == [row.turns for row in episodes]
+    assert [(row.token_ids, row.turns) for row in rows_of(random_policy, SIX)] == [
+        (row.token_ids, row.turns) for row in episodes
+    ]
     assert [row.token_ids for row in rows_of(random_policy, SIX, seed=4)] != ids
     examples = [Example(prompt, {"last": 3 + i % 3}) for i, prompt in enumerate(SIX)]
-    for size in (3, 2, 1):  # ranks with so many rows each; alone, a row meets no other one's end
+    for size in (3, 1):  # ranks with so many rows each; alone, a row meets no other one's end
         parts = [
             rows_of(
                 random_policy, SIX[at : at + size], examples=examples[at : at + size], first_row=at, total_rows=len(SIX)
@@ -226,12 +226,14 @@ def test_an_environment_that_fails_ends_its_row_or_the_run(random_policy):
     assert str(episodes.failure) == "row 1, turn 2: reply raised ValueError: no"
 
 
-def test_a_group_of_episodes_tells_of_its_environment_and_travels(random_policy):
-    group = sample_group(
-        random_policy, Example(PROMPTS[0], {"last": 3}), num_generations=4, max_completion_length=60, environment=Teller
-    )
+@pytest.fixture(scope="module")
+def group(random_policy) -> Group:
+    example = Example(PROMPTS[1], {"last": 3})
+    return sample_group(random_policy, example, num_generations=3, max_completion_length=60, environment=Teller)
+
+
+def test_a_group_of_episodes_tells_of_its_environment(random_policy, group):
     assert group.sampling["environment"] == {"name": "Teller", "max_turns": 8, "max_observation_length": 256}
-    assert Group.from_json(json.loads(json.dumps(group.to_json()))) == group
     assert all(rollout.is_episode for rollout in group.rollouts)
     plain = sample_group(random_policy, Example(PROMPTS[0]), num_generations=2, max_completion_length=9)
     assert [(rollout.mask, rollout.turns) for rollout in plain.rollouts] == [(None, ())] * 2
@@ -253,15 +255,21 @@ def steps_of(rollout: Rollout, pattern: StepPattern) -> list[str]:
     return [rollout.text[step.start : step.end] for step in split.steps]
 
 
-def test_a_pattern_of_any_kind_never_looks_into_an_observation():
+@pytest.mark.parametrize(
+    ("pattern", "steps"),
+    [
+        (LINES, ["a\n", "b\n", "e\n", "f"]),
+        (StepPattern(r"(?m)^\w"), ["a\n", "b\n", "e\n", "f"]),
+        (StepPattern(r"[a-z]", "is"), ["a", "b", "e", "f"]),
+        (StepPattern("3", "tokens"), ["a\nb", "\n", "e\nf"]),
+        (StepPattern("b\n= c", "is"), ["a\nb\n", "e\nf"]),  # no match: a step a turn
+        (StepPattern("e", "starts"), ["e\nf"]),
+        (StepPattern("a", "ends"), ["a", "\nb\n", "e\nf"]),
+    ],
+)
+def test_a_pattern_of_any_kind_never_looks_into_an_observation(pattern, steps):
     rollout = written("a\nb\n", "= c\nd\n", "e\nf", finished=True)
-    assert steps_of(rollout, LINES) == ["a\n", "b\n", "e\n", "f"]
-    assert steps_of(rollout, StepPattern(r"(?m)^\w")) == ["a\n", "b\n", "e\n", "f"]
-    assert steps_of(rollout, StepPattern(r"[a-z]", "is")) == ["a", "b", "e", "f"]
-    assert steps_of(rollout, StepPattern("3", "tokens")) == ["a\nb", "\n", "e\nf"]
-    assert steps_of(rollout, StepPattern("b\n= c", "is")) == ["a\nb\n", "e\nf"]  # no match: a step a turn
-    assert steps_of(rollout, StepPattern("e", "starts")) == ["e\nf"]
-    assert steps_of(rollout, StepPattern("a", "ends")) == ["a", "\nb\n", "e\nf"]
+    assert steps_of(rollout, pattern) == steps
 
 
 def test_thinking_is_left_out_of_each_turn():
@@ -311,25 +319,16 @@ def test_process_sums_over_later_turns_across_observations():
     assert advantages == pytest.approx([z, z, 0, 0, 0, 0, 0, 0, z], abs=1e-6)  # z - z + z, then -z + z, then z
 
 
-def test_episodes_come_back_from_a_file_bit_for_bit(random_policy, tmp_path):
-    group = sample_group(
-        random_policy, Example(PROMPTS[1], {"last": 3}), num_generations=3, max_completion_length=60, environment=Teller
-    )
+def test_episodes_come_back_from_a_file_bit_for_bit(group, tmp_path):
     credit = credit_group(score_group(group, LINES, [length]))
     Rollouts(tmp_path, "it").write(1, [credit])
     (back,) = Rollouts(tmp_path, "it").read(1)
     assert back.scored.group == group
-    assert [turn.seconds for turn in back.scored.group.rollouts[0].turns] == [
-        turn.seconds for turn in group.rollouts[0].turns
-    ]
     assert (back.advantages == credit.advantages).all()
 
 
-def test_a_groups_own_file_is_read_back_with_its_turns(random_policy, tmp_path):
+def test_a_groups_own_file_is_read_back_with_its_turns(random_policy, group, tmp_path):
     """And drawn, and exported: what was not sampled has no log-probability, no entropy and no KL there."""
-    group = sample_group(
-        random_policy, Example(PROMPTS[1], {"last": 3}), num_generations=3, max_completion_length=60, environment=Teller
-    )
     group = with_reference(random_policy, group)
     (tmp_path / "group.json").write_text(json.dumps(group.to_json()))
     (back,) = load_groups(tmp_path / "group.json")

@@ -35,8 +35,7 @@ def test_a_drawing_has_the_keys_it_declares():
         for stretch in rollout["why"]:
             assert_keys(stretch, drawing.StretchPayload)
     assert_keys(payload["rollouts"][0]["terms"][0], drawing.DATACLASSES["TermPayload"])
-    why = why_payload(worked_credit(), 0, 0)
-    assert_keys(why, drawing.WhyPayload)
+    assert_keys(why_payload(worked_credit(), 0, 0), drawing.WhyPayload)
 
 
 def test_an_episode_has_the_keys_it_declares_and_a_single_turn_none():
@@ -51,10 +50,8 @@ def test_an_episode_has_the_keys_it_declares_and_a_single_turn_none():
 def test_a_watched_row_has_the_keys_it_declares():
     payload = json.loads(json.dumps(row_payload(before_and_now())))
     assert_keys(payload, drawing.GroupPayload)
-    for measure in payload["measures"]:
-        assert_keys(measure, drawing.DATACLASSES["MeasurePayload"])
-    for fact in payload["facts"]:
-        assert_keys(fact, drawing.FactPayload)
+    assert_keys(payload["measures"][0], drawing.DATACLASSES["MeasurePayload"])
+    assert_keys(payload["facts"][0], drawing.FactPayload)
     for text in payload["rollouts"]:
         watched = {key: value for key, value in text.items() if key not in members(drawing.RolloutPayload)}
         assert set(watched) | {"advantages", "terms", "why", "logged", "extracted", "unsplit", "counted"} == set(

@@ -69,8 +69,7 @@ def test_a_right_answer_that_is_pushed_down_is_named_with_its_wrong_steps():
         "2 of 3 right. Rollout 2 is right, but two of its steps are wrong, so `process` pushes it down; "
         "rollout 3 is wrong, but most of its steps are right, so `process` pushes it up."
     )
-    assert said(credit)[1].startswith("Training would push ")
-    assert said(credit)[1].endswith(" The final answer is shown, not counted.")
+    assert "not counted" in said(credit)[1]
     assert "not counted" not in said(group("a: good\nc: 2", "a: bad\nc: 1", outcome_weight=1.0))[1]
 
 
@@ -236,22 +235,28 @@ def test_nobody_is_wronged_without_a_verdict_or_where_pushes_cancel():
     assert still.judged()[0].push == 0.0
 
 
-def test_answers_that_are_empty_loop_or_never_end_are_facts_with_the_setting_that_may_help():
-    def actions(*answers: str, truncated: bool = False, **sampling: Any) -> list[tuple[str, str]]:
-        scored = group(*answers).scored
-        rollouts = tuple(replace(rollout, finished=not truncated) for rollout in scored.group.rollouts)
-        of = replace(scored.group, rollouts=rollouts, sampling=sampling)
-        facts = group_facts(wb.credit_group(replace(scored, group=of)))
-        return [(str(fact.said)[:6], fact.action) for fact in facts[:-2]]
+FINE, LOOP = "a: good\nb: bad\nc: 2", "c: 2 and so on " * 20
+TRUNCATED = {"max_completion_length": 64}
 
-    fine, loop = "a: good\nb: bad\nc: 2", "c: 2 and so on " * 20
-    assert actions(fine, fine, "") == []
-    assert actions("", "", fine) == [("2 of 3", "")]
-    assert actions("", "", fine, chat_template="unused") == [("2 of 3", "template")]
-    assert actions(loop, fine, repetition_penalty=1.0) == [("1 of 2", "penalty")]
-    assert actions(loop, loop, truncated=True, max_completion_length=64) == [("2 of 2", "")]
-    assert actions(fine, loop, truncated=True, max_completion_length=64) == [("1 of 2", ""), ("1 of 2", "longer")]
-    assert actions(fine, fine, truncated=True, max_completion_length=64, turn_end="<end>") == [("2 of 2", "stop")]
+
+@pytest.mark.parametrize(
+    ("answers", "how", "actions"),
+    [
+        ((FINE, FINE, ""), {}, []),
+        (("", "", FINE), {}, [("2 of 3", "")]),
+        (("", "", FINE), {"chat_template": "unused"}, [("2 of 3", "template")]),
+        ((LOOP, FINE), {"repetition_penalty": 1.0}, [("1 of 2", "penalty")]),
+        ((LOOP, LOOP), TRUNCATED, [("2 of 2", "")]),
+        ((FINE, LOOP), TRUNCATED, [("1 of 2", ""), ("1 of 2", "longer")]),
+        ((FINE, FINE), TRUNCATED | {"turn_end": "<end>"}, [("2 of 2", "stop")]),
+    ],
+)
+def test_answers_that_are_empty_loop_or_never_end_are_facts_with_the_setting_that_may_help(answers, how, actions):
+    scored = group(*answers).scored
+    rollouts = tuple(replace(rollout, finished="max_completion_length" not in how) for rollout in scored.group.rollouts)
+    of = replace(scored.group, rollouts=rollouts, sampling=how)
+    facts = group_facts(wb.credit_group(replace(scored, group=of)))
+    assert [(str(fact.said)[:6], fact.action) for fact in facts[:-2]] == actions
 
 
 def test_a_token_is_told_by_its_causes_and_what_goes_against_them():
@@ -280,11 +285,7 @@ def test_answers_that_score_alike_are_not_said_to_score_high_or_low():
     """R is 0 for all, the steps are numbered by some."""
     numbered = marks({"good": 1.0, "bad": 0.0}, "numbered_step")
     none = wb.Reward("answer_line", "outcome", lambda completions, **columns: [0.0] * len(completions))
-    credit = group(*SURPRISING, rewards=(numbered, none))
-    assert find_surprises(credit).remarks == ["", "", ""]
-    assert "steps score 0 to 1" in said(credit)[0]
-    unscored = group(*SURPRISING, rewards=(marks({}), none))
-    assert said(unscored)[0] == "All 3 answers score 0."
+    assert find_surprises(group(*SURPRISING, rewards=(numbered, none))).remarks == ["", "", ""]
 
 
 @pytest.mark.parametrize(("right", "told"), [(0.0, True), (1.0, True), (None, False)])
@@ -306,10 +307,9 @@ def test_a_label_by_hand_is_named_beside_the_count():
     """One of six steps is labelled wrong that the reward calls right: 3 of 6, the reward's own count being 4."""
     scored = group(*SURPRISING[:2], SURPRISING[0]).scored
     labelled = replace(scored, labels=((False, None, None), (None,) * 3, (None,) * 3))
-    fact = group_facts(wb.credit_group(labelled))[0]
-    assert str(fact.said).startswith("3 of 6")
-    assert str(fact.detail) == "one by your label"
-    assert credit_payload(wb.credit_group(labelled))["rollouts"][0]["steps"][0]["label"] is False
+    credit = wb.credit_group(labelled)
+    assert str(group_facts(credit)[0].said).startswith("3 of 6")
+    assert credit_payload(credit)["rollouts"][0]["steps"][0]["label"] is False
 
 
 def test_a_run_says_what_it_gained_with_its_interval_or_that_it_may_be_chance():

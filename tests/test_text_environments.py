@@ -170,16 +170,15 @@ def test_turns_are_read_off_records_and_off_a_mask_alike():
     rollout = episode()
     bare = Rollout.from_json({key: value for key, value in rollout.to_json().items() if key != "turns"})
     assert bare.turns == ()
-    for row in (rollout, bare):
-        assert row.is_episode
-        assert row.turn_spans == [(0, 2), (5, 5)]
-        assert row.observations == ["cd", None]
-    assert rollout.turn_states == ["", "here"]
-    assert bare.turn_states[0] == ""
-    assert len(bare.turn_states[1]) == 16
     plain = Rollout((1, 2), ("a", "b"), True)
-    assert not plain.is_episode
-    assert (plain.turn_spans, plain.observations, plain.turn_states) == ([(0, 1)], [None], [""])
+    for row, expected in (
+        (rollout, (True, [(0, 2), (5, 5)], ["cd", None])),
+        (bare, (True, [(0, 2), (5, 5)], ["cd", None])),
+        (plain, (False, [(0, 1)], [None])),
+    ):
+        assert (row.is_episode, row.turn_spans, row.observations) == expected
+    assert (rollout.turn_states, plain.turn_states) == (["", "here"], [""])
+    assert [len(state) for state in bare.turn_states] == [0, 16]
     assert "turns" not in plain.to_json()
 
 
@@ -188,10 +187,10 @@ def test_turns_travel_as_json_and_must_cover_the_completion():
     data = rollout.to_json()
     assert Rollout.from_json(data) == rollout
     assert [turn.seconds for turn in Rollout.from_json(data).turns] == [0.5, 0.1, 0.0]
-    with pytest.raises(ValueError, match="without a gap"):
-        Rollout.from_json(data | {"turns": [data["turns"][0], data["turns"][2]]})
-    with pytest.raises(ValueError, match="without a gap"):
-        Rollout.from_json(data | {"turns": data["turns"][:2]})
+    first, second, third = data["turns"]
+    for turns in ([first, third], [first, second]):
+        with pytest.raises(ValueError, match="gap"):
+            Rollout.from_json(data | {"turns": turns})
 
 
 # --- rewards of turns -------------------------------------------------------------------------------------------------
@@ -205,8 +204,7 @@ TOLD = "def told(prompt, step, observation, turn, **columns):\n    return turn +
 
 
 def told(prompt: object, step: str, observation: str, turn: int, **columns: Any) -> float:
-    assert "observation" not in columns
-    assert "turn" not in columns
+    assert not {"observation", "turn"} & columns.keys()
     return turn + len(observation) / 100
 
 
@@ -238,6 +236,7 @@ def test_a_step_reward_that_names_them_gets_the_observation_before_its_turn_and_
 
 
 def test_the_built_in_turn_rewards_of_an_episode() -> None:
+    assert [turns_penalty("", "s", turn=turn, free_turns=2) for turn in range(4)] == [0.0, 0.0, -1.0, -1.0]
     names = ["call_parses", "call_needed", "observation_used", "turns_penalty"]
     scores = score_split(GROUP, [Split(STEPS, []), Split([Step(0, 9)], [])], names).scored[0].scores
     assert scores == {
@@ -290,10 +289,6 @@ def test_call_needed_counts_a_call_once() -> None:
 )
 def test_observation_used_looks_for_a_whole_number(step: str, observation: str, expected: float | None) -> None:
     assert observation_used("", step, observation=observation) == expected
-
-
-def test_turns_penalty_has_free_turns() -> None:
-    assert [turns_penalty("", "s", turn=turn, free_turns=2) for turn in range(4)] == [0.0, 0.0, -1.0, -1.0]
 
 
 # --- the task `calculator`: its environment, its problems and its noisy teacher ---------------------------------------
@@ -375,12 +370,12 @@ def test_held_out_problems_are_never_trained_on_nor_taught() -> None:
 
 def test_the_task_brings_its_environment_its_policy_and_a_step_a_turn() -> None:
     data: dict[str, Any] = {"task": {"name": "calculator"}}
-    fill_from_task(data)
+    stated: dict[str, Any] = {"task": {"name": "calculator"}, "policy": {"path": "run:mine"}}
+    for filled in (data, stated):
+        fill_from_task(filled)
     assert (data["environment"]["name"], data["policy"]["path"]) == ("calculator", "tiny-tools")
     assert data["method"]["pattern"]["kind"] == "turns"
     assert [reward["name"] for reward in data["method"]["rewards"]] == [
         "call_needed", "observation_used", "answer_correctness"
     ]  # fmt: skip
-    stated: dict[str, Any] = {"task": {"name": "calculator"}, "policy": {"path": "run:mine"}}
-    fill_from_task(stated)
     assert stated["policy"]["path"] == "run:mine"

@@ -31,7 +31,7 @@ from workbench.ui.handlers.example import (
     try_presets,
 )
 from workbench.ui.handlers.help import guide, live_numbers
-from workbench.ui.handlers.page_state import PageState, builtin_row
+from workbench.ui.handlers.page_state import builtin_row
 from workbench.ui.handlers.scoring import explain_token, mismatch, remedied, rescore
 
 
@@ -55,20 +55,6 @@ def test_presets_are_listed_by_what_they_find():
     assert not set(names) & set(others)
 
 
-def sampling_form(draft: PageState | None = None, **changes) -> PageState:
-    """A draft whose sampling fields hold small values, or others."""
-    values = {
-        "page.text": "Start with 2, add 3.\n",
-        "policy.path": "tiny",
-        "method.sampling.num_generations": 2,
-        "method.sampling.temperature": 1.0,
-        "method.sampling.max_completion_length": 8,
-        "page.seed": 5,
-    }
-    named = {path.rpartition(".")[2]: path for path in values} | {"prompt": "page.text"}
-    return with_values(draft or draft_of(), values | {named[name]: value for name, value in changes.items()})
-
-
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -78,17 +64,15 @@ def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(worker
     assert view.pattern.detail == "(?m)^(Step\n" + " " * 10 + "^"
     message = json.loads(view.drawing)
     assert "character 10" not in message["stale"]  # a message stands once
-    assert "show" not in message
-    assert view.credit is None
+    assert ("show" in message, view.credit) == (False, None)
 
 
 def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
     code = "def mine(prompt, step, **columns):\n    if 'Answer' in step:\n        return 1 / 0\n    return 1.0\n"
     view = rescore(draft_of(builtin_row("answer_correctness"), own_row(code)), worker)
-    assert view.rows[0] is None
-    assert view.rows[1].line == 3
-    assert "ZeroDivisionError" in view.rows[1].text
-    assert view.rows[1].detail.startswith("rollout 1, step 6:\nAnswer: ")
+    fine, wrong = view.rows
+    assert (fine, wrong.line, "ZeroDivisionError" in wrong.text) == (None, 3, True)
+    assert wrong.detail.startswith("rollout 1, step 6:\nAnswer: ")
     assert "mine" in json.loads(view.drawing)["stale"]
 
 
@@ -101,36 +85,30 @@ def test_a_group_whose_outcome_alone_differs_gets_its_colours_by_a_remedy(worker
     assert json.loads(view.drawing)["show"]["noSpread"]["remedies"] == ["Outcome weight 1", "Scheme outcome"]
     finding = next(f for f in json.loads(view.preflight)["findings"] if f["name"] == "groups without spread")
     assert finding["level"] == "stop"
-    for label, credit in (
-        ("Outcome weight 1", {"scheme": "process", "outcome_weight": 1.0}),
-        ("Scheme outcome", {"scheme": "outcome"}),
-    ):
-        after = remedied(draft, view.credit, label)
-        assert after.credit == credit
-        assert rescore(after, worker).credit.advantages.any()
+    for label in ("Outcome weight 1", "Scheme outcome"):
+        assert rescore(remedied(draft, view.credit, label), worker).credit.advantages.any()
     assert remedied(draft, view.credit, "Scheme step") is None  # what was not offered
     assert remedied(draft, view.credit, None) is remedied(draft, None, "Scheme outcome") is None
 
 
 def test_a_group_that_is_not_of_the_page_says_what_differs():
-    first = first_group()
-    group = replace(first, sampling={**first.sampling, "temperature": 0.7})
+    first, messages = first_group(), [{"role": "user", "content": first_group().prompt}]
+    group, told = replace(first, sampling={**first.sampling, "temperature": 0.7}), replace(first, prompt=messages)
+    through, without = (
+        draft_of().with_value("prompt.apply_template", applied).but(edited=messages) for applied in ("always", "never")
+    )
     for draft, shown, said in (
         (draft_of(), first, ""),
         (draft_of().but(prompt="something else"), first, "previous prompt"),
         (with_values(draft_of(), {"policy.path": "gpt2"}), first, "of the policy tiny"),
         (draft_of(), group, "temperature 0.7"),
         (draft_of(), replace(group, sampling={"file": "rollouts.jsonl"}), ""),
+        (through, told, ""),
+        (without, told, "through"),
+        (through, first, "without"),
     ):
         assert said in mismatch(draft, shown)
         assert bool(said) == bool(mismatch(draft, shown))
-    messages = [{"role": "user", "content": first.prompt}]
-    through = draft_of().with_value("prompt.apply_template", "always").but(edited=messages)
-    assert mismatch(through, replace(first, prompt=messages)) == ""
-    assert "through" in mismatch(
-        draft_of().with_value("prompt.apply_template", "never").but(edited=messages), replace(first, prompt=messages)
-    )
-    assert "without" in mismatch(through, first)
 
 
 def test_what_a_facts_button_does_is_a_change_of_the_credit(worker):
@@ -145,12 +123,24 @@ def test_what_a_facts_button_does_is_a_change_of_the_credit(worker):
 def test_a_token_is_explained_on_request_only_where_it_exists(worker):
     credit = rescore(draft_of(), worker).credit
     assert explain_token(credit, 0, 0)["list"]
-    for rollout, token in ((0, 10**6), (99, 0), (-1, 0)):
-        assert explain_token(credit, rollout, token) is None
-    assert explain_token(None, 0, 0) is None
+    missing = [(credit, 0, 10**6), (credit, 99, 0), (credit, -1, 0), (None, 0, 0)]
+    assert [explain_token(*asked) for asked in missing] == [None] * 4
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+SAMPLING = with_values(
+    draft_of(),
+    {
+        "page.text": "Start with 2, add 3.\n",
+        "policy.path": "tiny",
+        "method.sampling.num_generations": 2,
+        "method.sampling.temperature": 1.0,
+        "method.sampling.max_completion_length": 8,
+        "page.seed": 5,
+    },
+)
 
 
 class FakePolicy:
@@ -187,10 +177,8 @@ def test_the_environment_of_the_task_answers_what_is_sampled(services, task):
 
 def test_the_fact_of_answers_that_go_wrong_changes_how_they_are_sampled(worker):
     draft = draft_of(builtin_row("step_correctness"))
-    credit = rescore(draft, worker).credit
-    how = {**credit.scored.group.sampling, "max_completion_length": 96, "turn_end": "<end>"}
-    group = replace(credit.scored.group, sampling=how)
-    credit = replace(credit, scored=replace(credit.scored, group=group))
+    how = {**first_group().sampling, "max_completion_length": 96, "turn_end": "<end>"}
+    credit = rescore(draft.but(group=replace(first_group(), sampling=how)), worker).credit
     settings = {
         "template": ("prompt.apply_template", "always"),
         "penalty": ("method.sampling.repetition_penalty", 1.1),
@@ -205,14 +193,12 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(services):
     group = replace(first_group(), policy="fake", prompt="mine")
     growing = {"texts": ["a", "b"], "finished": [True, False], "tokens": 2, "seconds": 1.0}
     services.models = FakePolicy([{"loading": "tiny"}, growing], group)
-    views = list(sample(sampling_form(prompt="mine").but(columns={}), services, "tab"))
+    views = list(sample(SAMPLING.with_value("page.text", "mine").but(columns={}), services, "tab"))
     assert views[0].running
     assert "asking" in json.loads(views[0].drawing)["busy"]
     timed = replace(group, sampling={**group.sampling, "seconds": 1.0})
     assert views[-1].made == {"group": timed, "edited": "mine", "seed": 6}  # the next press samples anew
-    assert not views[-1].running
-    assert not services.sampling.going("tab")
-    assert services.models.asked[0] == "tiny"
+    assert (views[-1].running, services.sampling.going("tab"), services.models.asked[0]) == (False, False, "tiny")
 
 
 def test_cancelling_keeps_the_group(services):
@@ -224,16 +210,15 @@ def test_cancelling_keeps_the_group(services):
         yield {}
 
     services.models = FakePolicy(events(), first_group())
-    views = sample(sampling_form(), services, "tab")
+    views = sample(SAMPLING, services, "tab")
     next(views)
     assert "loads a policy" in json.loads(next(views).drawing)["busy"]
     assert services.sampling.cancel("tab")
     assert not services.sampling.cancel("another tab")
     asked.set()
     last = list(views)[-1]
+    assert (json.loads(last.drawing), last.made) == ({"back": True}, None)
     assert last.note.text.startswith("Cancelled")
-    assert json.loads(last.drawing) == {"back": True}
-    assert last.made is None
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,8 +226,7 @@ def test_cancelling_keeps_the_group(services):
 
 def test_a_pattern_that_does_not_compile_starts_no_run(services):
     name, note = runs.start_run(draft_of(regex="["), services)
-    assert name is None
-    assert "method.pattern" in note.text
+    assert (name, "method.pattern" in note.text) == (None, True)
     assert not (services.workspace / "runs").exists()
 
 
@@ -269,18 +253,11 @@ def test_an_opened_configuration_is_isolated_and_what_reaches_out_is_off():
     shared = RunConfig.parse({"policy": {"trust_remote_code": True}, "method": {"name": "grpo", "rewards": rewards}})
     other = own_row("def other(prompt, step, **columns):\n    return 1.0\n", name="other")
     draft, note = imports.open_config(draft_of(other), "shared.yaml", shared.to_yaml().encode())
-    assert draft.isolates
-    assert [(row.name, row.on) for row in draft.rows] == [
-        ("mine", True),
-        ("prm", False),
-        ("step_correctness", True),
-        ("other", False),
-    ]
+    assert (draft.isolates, draft.config().method.isolate_rewards) == (True, True)
+    assert [row.name for row in draft.rows if row.on] == ["mine", "step_correctness"]
     assert not draft.policy_options.get("loading", {}).get("trust_remote_code")
     assert all(said in note.text for said in ("shared.yaml", "isolated", "prm", "trust_remote_code", "other"))
-    assert draft.config().method.isolate_rewards
-    own_run, _ = imports.take_over(draft_of(other), "run mine", RunConfig())
-    assert not own_run.isolates
+    assert not imports.take_over(draft_of(other), "run mine", RunConfig())[0].isolates
 
 
 @pytest.fixture

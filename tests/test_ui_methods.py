@@ -24,7 +24,6 @@ from workbench.ui.handlers.fields import (
     fits,
     help_of,
     is_used,
-    label_of,
     may_be_empty,
     method_field,
     method_form,
@@ -70,7 +69,6 @@ def test_a_form_has_every_setting_that_one_value_sets(method: str) -> None:
         if leaf.name.partition(".")[0] in ("name", *INSPECTED):
             continue
         field = drawn[f"{method}.{leaf.name}"]
-        assert label_of(field)
         assert leaf.help.replace("`", "").split(".")[0] in help_of(field)
         assert fits(field.name, draft.value(field.name))
     for section in ("optimiser", "run"):
@@ -111,9 +109,7 @@ def test_a_number_that_may_be_empty_is_a_text() -> None:
     empty = [leaf for leaf in every_leaf().values() if may_be_empty(leaf)]
     known = {"policy.lora.r", "run.epochs", "run.micro_batch_size", "grpo.max_prompt_length"}
     assert known <= {leaf.name for leaf in empty}
-    for leaf in empty:
-        field = widget(leaf, None)
-        assert (type(field), field.value) == (gr.Textbox, "")
+    assert {(type(field), field.value) for field in (widget(leaf, None) for leaf in empty)} == {(gr.Textbox, "")}
     for path, value in (("run.micro_batch_size", 4), ("run.epochs", 0.5)):
         typed = draft_of().with_value(path, str(value))
         assert (typed.value(path), show_value(every_leaf()[path], value)) == (value, str(value))
@@ -121,13 +117,11 @@ def test_a_number_that_may_be_empty_is_a_text() -> None:
     assert draft_of().with_value("run.epochs", "half").value("run.epochs") == "half"
 
 
-def test_the_next_run_says_how_it_differs_from_the_one_shown(tmp_path: Path) -> None:
+def test_the_next_run_says_how_it_differs_from_the_one_shown(tmp_path: Path, services: Services) -> None:
     before = RunDir.create(tmp_path, draft_of().config())
-    services = Services(tmp_path)
     differ = {"run.steps": 7, "optimiser.learning_rate": 0.5}
     said = dict(runs.estimated(with_values(draft_of(), differ), services, before.path.name))["differs"]
     assert re.findall(r"(\w+) ([\d.]+), not", said) == [("rate", "0.5"), ("steps", "7")]
-    services.close()
 
 
 def test_the_fields_of_the_browser_own_their_values() -> None:
@@ -164,7 +158,6 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
 
 def test_each_method_keeps_its_settings_while_another_is_chosen(store: GroupStore) -> None:
     draft = with_values(draft_of(), {"grpo.beta": 0.5, "method.name": "dpo", "dpo.beta": 0.3, "task.data": "a.jsonl"})
-    assert draft.config().task.data == "a.jsonl"
     back = with_values(draft, {"method.name": "grpo"})
     assert (back.config().grpo.beta, back.config().task.data) == (0.5, None)
     assert with_values(back, {"method.name": "dpo"}).config() == draft.config()
@@ -176,7 +169,6 @@ def test_each_method_keeps_its_settings_while_another_is_chosen(store: GroupStor
         assert again.config() == draft.config()
     # What a file of another method does not speak of stays, too.
     opened = back.with_config(RunConfig.parse({"method": {"name": "sft", "batch_size": 4}}))
-    assert opened.config().method.name == "sft"
     first = with_values(opened, {"method.name": "grpo"})
     assert (first.config().grpo.beta, first.rows, first.regex) == (0.5, draft.rows, draft.regex)
     assert "a.jsonl" not in json.dumps(link_of(draft, ""))
@@ -189,20 +181,6 @@ def test_what_a_method_does_not_use_of_inspect_does_not_keep_it_from_starting() 
     with pytest.raises((ConfigError, RewardError)):
         draft.with_pattern("x", "starts").config()
     assert with_values(draft, {"method.name": "reward"}).config().method.name == "reward"
-
-
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [
-        ("grpo", ["task", "policy", "pattern", "rewards", "credit", "sampling"]),
-        ("dpo", ["task", "policy", "sampling"]),
-        ("reward", ["task", "policy"]),
-    ],
-)
-def test_from_inspect_lists_what_the_method_takes_over(method: str, expected: list[str]) -> None:
-    facts = dict(runs.inherited(changed(method)))
-    assert list(facts) == expected
-    assert facts.get("sampling", "").startswith("G 8, ") == (method == "grpo")
 
 
 def test_the_rows_are_counted_or_the_reason_given_why_there_are_none(tmp_path: Path) -> None:
@@ -223,4 +201,3 @@ def test_a_refused_start_marks_the_fields_that_its_message_names() -> None:
         draft.config()
     assert json.loads(form_note_value(Note(str(refused.value))))["fields"] == ["steps", "generations"]
     assert json.loads(form_note_value(Note("the disk is full: free some")))["fields"] == []
-    assert form_note_value(None) == ""

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from workbench.ui.handlers.fields import credit_section
 from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group_rows, open_file, with_opened
 from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
-from workbench.ui.handlers.session import BackgroundWork, GroupStore, Services
+from workbench.ui.handlers.session import GroupStore, Services
 from workbench.ui.handlers.sharing import dump, inspect_code, open_config, restore
 
 ROWS = [{"prompt": "2 + 2?", "completion": f"Step 1: 2 + 2 = {n}"} for n in (4, 5)]
@@ -38,8 +37,7 @@ def test_a_recipe_opens_by_name_with_its_task_and_policy(tmp_path):
     file = opened(tmp_path, "recipe:first-real-run")[-1].configuration
     draft, _ = open_config(draft_of(), file.name, file.read_bytes())
     assert (draft.task, draft.policy) == (str(GSM8K / "train-1500.jsonl"), "HuggingFaceTB/SmolLM2-135M-Instruct")
-    assert [row.name for row in draft.rows if row.on] == ["numbered_step", "answer_line", "answer_correctness"]
-    assert draft.config().policy.lora.r == 16
+    assert ([row.on for row in draft.rows], draft.config().policy.lora.r) == ([True] * 3, 16)
 
 
 def write(tmp_path, *rows, name="mine.jsonl"):
@@ -56,10 +54,7 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
     views = opened(tmp_path)
     assert [view.running for view in views] == [True] * (len(views) - 1) + [False]
     imported, note = views[-1].imported, views[-1].note
-    assert (note.text, note.level) == (
-        "Opened 300 groups (1,200 answers) of GSM8K's model answers. Tokens by tiny's tokenizer.",
-        "info",
-    )
+    assert ("300 groups (1,200 answers)" in note.text, note.level) == (True, "info")
     assert group_rows(imported)[1][:3] == ["2", "4", "3 of 4"]
     draft = with_opened(draft_of(), views[-1])
     assert (draft.regex, draft.group) == (r"\n+", imported.groups[0])
@@ -67,9 +62,8 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
     assert (index, chosen.group, chosen.text) == (1, imported.groups[1], imported.groups[1].prompt)
     assert [row.name for row in draft.rows] == ["calculator_notes", "gsm8k_answer"]
     view = rescore(chosen, worker)
-    assert (view.note, view.pattern) == (None, None)
     drawn = json.loads(view.drawing)
-    assert (drawn["other"], drawn["about"]) == ("", "read from model-solutions-300.jsonl, tokenizer tiny")
+    assert (view.note, view.pattern, drawn["other"]) == (None, None, "")
     assert [rollout["outcome"] for rollout in drawn["show"]["rollouts"]] == [1.0, 1.0, 0.0, 1.0]
 
 
@@ -138,64 +132,44 @@ def test_every_shape_of_file_is_a_coloured_group(tmp_path, worker, name):
         assert any(any(rollout["advantages"]) for rollout in rollouts)
 
 
-def test_of_many_reports_few_are_passed_on():
-    def work(report, cancelled):
-        for n in range(10_000):
-            report(n)
-
-    with BackgroundWork(work, -1, pause=3600.0) as running:
-        assert len(list(running)) <= 2
-
-
 def test_problems_of_other_columns_open_as_a_task_that_runs_find_again(tmp_path):
     uploads = tmp_path / "uploads" / "ab12"
     uploads.mkdir(parents=True)
     rows = [{"Problem Text": f"{n} + 1?", "gold_value": n + 1} for n in range(12)]
     write(uploads, *rows)
     view = opened(tmp_path, "uploads/ab12/mine.jsonl")[-1]
-    assert view.note.text == "Opened 12 problems: Problem Text is the prompt, gold_value is the right answer."
     draft = with_opened(draft_of(), view)
     assert (draft.task, draft.text, draft.columns["answer"]) == (str(tmp_path / "data" / "mine.jsonl"), "0 + 1?", "1")
-    assert draft.credit == {"scheme": "process", "outcome_weight": 1.0}
-    assert draft.group is None  # answers are sampled at once
-    config = draft.config()
-    assert config.task.columns == {"prompt": "Problem Text", "answer": "gold_value"}
+    assert (draft.credit, draft.group) == ({"scheme": "process", "outcome_weight": 1.0}, None)  # sampled at once
+    assert draft.config().task.columns == {"prompt": "Problem Text", "answer": "gold_value"}
     assert opened(tmp_path, "uploads/ab12/mine.jsonl")[-1].section == view.section  # the same file is kept once
     write(uploads, *rows[:5])
     assert opened(tmp_path, "uploads/ab12/mine.jsonl")[-1].section.name == str(tmp_path / "data" / "mine-2.jsonl")
 
 
-def test_an_upload_goes_with_the_last_tab_that_shows_it_or_when_it_is_refused(tmp_path):
-    def upload(folder, *rows, name="mine.jsonl"):
-        (tmp_path / "uploads" / folder).mkdir(parents=True, exist_ok=True)
-        return tmp_path / "uploads" / folder / write(tmp_path / "uploads" / folder, *rows, name=name)
+def test_an_upload_goes_with_the_last_tab_that_shows_it_or_when_it_is_refused(tmp_path, services):
+    def upload(folder, *rows):
+        (tmp_path / "uploads" / folder).mkdir(parents=True)
+        return str(tmp_path / "uploads" / folder / write(tmp_path / "uploads" / folder, *rows))
 
-    def there():
-        return {path.name for path in (tmp_path / "uploads").iterdir()}
+    def left_by(tab, path, **how):
+        """Return the uploads that are there once a tab has opened a file, and whether it could."""
+        view = list(open_file(Ask(path, **how), services, tab))[-1]
+        return {folder.name for folder in (tmp_path / "uploads").iterdir()}, view.imported is not None
 
-    def open_in(tab, path, **how):
-        return list(open_file(Ask(str(path), **how), services, tab))[-1]
-
-    with closing(Services(tmp_path)) as services:
-        first, second = upload("a", *ROWS), upload("b", *ROWS[:1])
-        for tab in ("one", "two"):
-            assert open_in(tab, first).imported is not None
-        open_in("one", first, tokenizer="words")  # read again, in another way
-        assert there() == {"a", "b"}
-        open_in("one", second)
-        assert there() == {"a", "b"}  # the other tab still shows it
-        services.leave("two")
-        assert there() == {"b"}
-        bad = upload("c", *ROWS, {"prompt": "a", "completion": 7})
-        assert open_in("one", bad).imported is None
-        assert there() == {"c"}  # bad rows can be passed by
-        assert open_in("one", bad, skip_bad_rows=True).imported is not None
-        open_in("one", upload("d"))  # an empty one
-        assert there() == set()
-        own = write(tmp_path, *ROWS)
-        open_in("one", tmp_path / own)
-        services.leave("one")
-        assert (tmp_path / own).exists()
+    first, second, bad = upload("a", *ROWS), upload("b", *ROWS[::-1]), {"prompt": "a", "completion": 7}
+    assert left_by("one", first) == left_by("two", first) == ({"a", "b"}, True)
+    assert left_by("one", first, tokenizer="words") == ({"a", "b"}, True)  # read again, in another way
+    assert left_by("one", second) == ({"a", "b"}, True)  # the other tab still shows the first
+    services.leave("two")
+    mixed = upload("c", *ROWS, bad)
+    assert left_by("one", mixed) == ({"c"}, False)  # bad rows can be passed by
+    assert left_by("one", mixed, skip_bad_rows=True) == ({"c"}, True)
+    assert left_by("one", upload("d")) == (set(), False)  # an empty one
+    own = write(tmp_path, *ROWS)
+    assert left_by("one", own) == (set(), True)
+    services.leave("one")
+    assert (tmp_path / own).exists()
 
 
 def test_a_prompt_that_nothing_names_is_asked_for_and_chosen(tmp_path):
@@ -219,10 +193,8 @@ def test_a_log_opens_in_colour_under_the_scheme_that_made_its_own_advantages(tmp
     ]
     view = opened(tmp_path, write(tmp_path, *rows))[-1]
     assert (view.advantages.options, view.advantages.within < 1e-4) == (options, True)
-    assert "1 group (2 answers) of a TRL log" in view.note.text
-    assert "1 column was not used (n_tokens)" in view.note.text
-    draft = with_opened(draft_of(), view)
-    assert shown(draft, worker) == pytest.approx(logged, abs=1e-4)
+    assert "(n_tokens)" in view.note.text
+    assert shown(with_opened(draft_of(), view), worker) == pytest.approx(logged, abs=1e-4)
 
 
 def test_a_log_with_outcome_rewards_alone_opens_under_outcome(tmp_path, worker):
@@ -250,21 +222,17 @@ def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
     """A file with ``reward``, one without anything, one of chain arithmetic, one after the other."""
     mine = own_row("def mine(prompt, step, **columns):\n    return float('4' in step)\n")
     draft = draft_of(builtin_row("step_correctness"), builtin_row("tag_format"), mine)
-
-    def after(draft, **columns):
-        view = opened(tmp_path, write(tmp_path, *[columns | row for row in ROWS]))[-1]
-        draft = with_opened(draft, view)
+    chain = {"start": 2, "operations": [["+", 2]], "answer": "4"}
+    for columns, rows in (
+        ({"reward": 1.0}, [("given_reward", True)]),
+        ({}, [("given_reward", False)]),
+        (chain, [("step_correctness", True), ("answer_correctness", True)]),
+        ({}, [("step_correctness", False), ("answer_correctness", False)]),
+    ):
+        name = write(tmp_path, *[columns | row for row in ROWS])
+        draft = with_opened(draft, opened(tmp_path, name)[-1])
         assert "show" in json.loads(rescore(draft, worker).drawing)
-        return draft, [(row.name, row.on) for row in draft.rows]
-
-    draft, rows = after(draft, reward=1.0)
-    assert rows == [("given_reward", True), ("mine", True)]
-    draft, rows = after(draft)
-    assert rows == [("given_reward", False), ("mine", True)]
-    draft, rows = after(draft, start=2, operations=[["+", 2]], answer="4")
-    assert rows == [("step_correctness", True), ("answer_correctness", True), ("mine", True)]
-    draft, rows = after(draft)
-    assert rows == [("step_correctness", False), ("answer_correctness", False), ("mine", True)]
+        assert [(row.name, row.on) for row in draft.rows] == [*rows, ("mine", True)]
 
 
 # ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -302,20 +270,19 @@ def drawn(tmp_path, worker, advantages, **how):
 
 
 def said(payload):
-    return ["".join(text for text, _ in parts) for parts in payload["said"]]
+    return " ".join(text for parts in payload["said"] for text, _ in parts)
 
 
 def test_the_files_own_advantages_are_said_where_they_are_the_same(tmp_path, worker):
     payload = drawn(tmp_path, worker, (0.7070, -0.7070))  # 0.5 / (0.70711 + 1e-4), rounded
-    assert said(payload)[-1] == "The file's own advantages are the same, equal within 1e-5."
-    assert "other" not in payload
+    assert ("within 1e-5" in said(payload), "other" in payload) == (True, False)
 
 
 def test_the_files_own_advantages_are_drawn_beside_others(tmp_path, worker):
     payload = drawn(tmp_path, worker, (-0.5, 0.5))
     assert payload["other"]["names"] == ["outcome", "logged"]
     assert payload["rollouts"][0]["twin"]["advantages"][0] == -0.5
-    assert "differ by up to 1.21: 100 % of the tokens change sign" in said(payload)[-2]
+    assert "by up to 1.21: 100 %" in said(payload)
     second = drawn(tmp_path, worker, (-0.5, 0.5), compare={"scheme": "process"})
     assert second["other"]["scheme"] == "process"  # what somebody chose goes before
 
