@@ -1,8 +1,5 @@
 """A run's configuration: round trips, and refusals that name the field, the value and the fix."""
 
-import subprocess
-import sys
-
 import pytest
 
 from workbench.config.section import is_section
@@ -103,13 +100,6 @@ def test_a_secret_in_a_configuration_is_kept_nowhere():
         RunConfig.parse({"hf_token": secret})
     with pytest.raises(ConfigError, match=r"api_key: .*'\[redacted\]'"):
         RunConfig.parse({"api_key": "hunter22"})
-
-
-def test_configuration_loads_neither_torch_nor_trl_nor_gradio():
-    heavy = "{'torch', 'transformers', 'trl', 'gradio', 'pandas', 'datasets'}"
-    code = f"import sys, workbench, workbench.training.methods; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_the_names_that_fields_had_in_version_0_4_are_read():

@@ -85,7 +85,7 @@ def by_libraries(right, wrong):
     return weights
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(*[st.lists(st.lists(st.integers(3, 6), min_size=1, max_size=6), min_size=1, max_size=5)] * 2)
 def test_two_implementations_of_ktae_agree(right, wrong):
     ids, outcomes = [*right, *wrong], [1.0] * len(right) + [0.0] * len(wrong)
@@ -95,37 +95,36 @@ def test_two_implementations_of_ktae_agree(right, wrong):
         assert values[: len(row)].tolist() == pytest.approx([weights[token] for token in row], abs=1e-5)
 
 
-def rollout(ids, *, finished=False, mask=None):
-    return Rollout(tuple(ids), tuple("abcdefgh"[: len(ids)]), finished=finished, mask=mask)
+def credit_of(ids, scheme="ktae", *, finished=(False,) * 3, masks=(None,) * 3):
+    """Three answers, R = 1, 0, 0."""
+    rollouts = [
+        Rollout(tuple(row), tuple("abcdefgh"[: len(row)]), finished=end, mask=mask)
+        for row, end, mask in zip(ids, finished, masks, strict=True)
+    ]
+    return make_credit(rollouts, [[len(row) - 1] for row in ids], [[None]] * 3, [1.0, 0.0, 0.0], scheme=scheme)
 
 
 def test_an_end_of_sequence_token_tells_nothing_of_right_answers():
     """Only the right answer was not cut off: its last token would otherwise be the surest sign of all."""
-    rollouts = [rollout([7, 8, 2], finished=True), rollout([7, 8]), rollout([7, 5])]
-    credit = make_credit(rollouts, [[2], [1], [1]], [[None]] * 3, [1.0, 0.0, 0.0], scheme="ktae")
+    credit = credit_of([[7, 8, 2], [7, 8], [7, 5]], finished=(True, False, False))
     assert credit.of(0)[2] == pytest.approx(HIGH)
     assert credit.of(0)[1] != pytest.approx(HIGH)
 
 
 def test_tokens_that_a_tool_wrote_are_compared_but_get_nothing():
-    rollouts = [rollout([7, 1, 8], mask=(1, 0, 1)), rollout([7, 2, 8], mask=(1, 0, 1)), rollout([7, 1, 9])]
-    credit = make_credit(rollouts, [[2]] * 3, [[None]] * 3, [1.0, 0.0, 0.0], scheme="lambda_grpo")
+    ids, masks = [[7, 1, 8], [7, 2, 8], [7, 1, 9]], ((1, 0, 1), (1, 0, 1), None)
+    credit = credit_of(ids, "lambda_grpo", masks=masks)
     assert credit.of(0).tolist() == pytest.approx([HIGH / 3, 0.0, HIGH])
     assert credit.of(1).tolist() == pytest.approx([LOW / 3, 0.0, LOW])
     assert credit.explain(0, 1).terms == ()
-    alone = make_credit(rollouts, [[2]] * 3, [[None]] * 3, [1.0, 0.0, 0.0], scheme="ktae")
-    assert alone.of(0)[1] == 0.0
-    assert alone.of(0)[2] != 0.0
+    assert credit_of(ids, masks=masks).of(0).astype(bool).tolist() == [True, False, True]
 
 
 def test_the_terms_of_a_token_say_what_it_shares_and_what_it_tells():
-    rollouts = [rollout(ids) for ids in IDS]
-    shared = make_credit(rollouts, ENDS, STEPS, [1.0, 0.0, 0.0], scheme="lambda_grpo").explain(0, 1)
-    assert [(term.source, term.step, term.reward, term.factor) for term in shared.terms] == [
-        ("outcome", None, 1.0, 0.5)
-    ]
-    assert shared.terms[0].scores == {"right": 1.0}
-    whole, token = make_credit(rollouts, ENDS, STEPS, [1.0, 0.0, 0.0], scheme="ktae").explain(1, 2).terms
+    (shared,) = credit_of(IDS, "lambda_grpo").explain(0, 1).terms
+    assert (shared.source, shared.step, shared.reward, shared.factor) == ("outcome", None, 1.0, 0.5)
+    assert shared.scores == {"right": 1.0}
+    whole, token = credit_of(IDS).explain(1, 2).terms
     assert (whole.source, whole.normalised) == ("outcome", pytest.approx(LOW))
     assert (token.source, token.token, token.reward, token.scores) == ("token", 2, None, {})
     assert token.value == pytest.approx(-1, abs=1e-5)
@@ -133,9 +132,7 @@ def test_the_terms_of_a_token_say_what_it_shares_and_what_it_tells():
 
 @pytest.mark.parametrize("scheme", ["lambda_grpo", "ktae"])
 def test_a_group_without_token_ids_is_refused(scheme):
-    with pytest.raises(
-        CreditError, match=f"'{scheme}' compares completions token by token and their ids are not there"
-    ):
+    with pytest.raises(CreditError, match=f"'{scheme}'"):
         assign_credit(STEPS, ENDS, LENGTHS, scheme, outcome_rewards=[1, 0, 0])
-    with pytest.raises(CreditError, match="token_ids: completion 1 has 2 and 3 tokens"):
+    with pytest.raises(CreditError, match="token_ids: "):
         assign_credit(STEPS, ENDS, LENGTHS, scheme, outcome_rewards=[1, 0, 0], token_ids=[[1] * 4, [1] * 2, [1] * 3])

@@ -5,7 +5,7 @@ import pytest
 
 from tests.credits import make_scored
 from workbench.credit import assign_credit, credit_group
-from workbench.schema import Credit, Rollout, ScoredGroup
+from workbench.schema import Rollout, ScoredGroup
 
 # Three episodes of two turns of one token each, with one token of an observation between them. All begin in one state;
 # the first two were told the same. R = 1, 0, 0: mean 1/3, std 0.57735, z = 1.15450 and -0.57725.
@@ -105,10 +105,3 @@ def test_later_steps_of_a_turn_begin_where_what_was_written_before_them_is_the_s
     states = make_scored((rollout, other), spans, {"rule": [[None] * 3] * 2}, {"right": [1.0, 1.0]}).step_states
     assert states[0][:2] == states[1][:2]
     assert states[0][2] != states[1][2]
-
-
-ROWS: list[list[float | None]] = [[1, 0], [0, 1], [0, 1, 0]]
-
-
-def position(turns: list[list[str]]) -> Credit:
-    return credit_group(scored_episodes(turns, [1.0, 0.0, 0.0][: len(turns)], ROWS[: len(turns)]), "position")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.imported import put
 from workbench.data import read_groups, read_rows
 from workbench.data.formats import look_at
 from workbench.data.logs import recognise_advantages
@@ -31,13 +32,6 @@ def packed(content: bytes) -> bytes:
 
 def values(path: Path, *how: Any) -> list[dict[str, Any]]:
     return [row.values for row in read_rows(path, *how)]
-
-
-def put(folder: Path, *names: str) -> Path:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(json.dumps({"prompt": name}) + "\n")
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -155,13 +149,14 @@ def test_names_say_the_split_as_they_do_to_datasets(path: str, split: str | None
 
 
 def test_a_folder_is_read_by_split_in_a_persons_order(tmp_path: Path) -> None:
-    put(tmp_path, "10.jsonl", "9.jsonl", "test/a.jsonl", ".hidden/b.jsonl", "_old/c.jsonl", "dataset_infos.json")
+    for name in ("10.jsonl", "9.jsonl", "test/a.jsonl", ".hidden/b.jsonl", "_old/c.jsonl", "dataset_infos.json"):
+        put(tmp_path / name, {"prompt": name})
     (tmp_path / "README.md").write_text("no rows")
     assert [row.where for row in read_rows(tmp_path)] == ["9.jsonl line 1", "10.jsonl line 1"]
     assert [row.where for row in read_rows(tmp_path, "test")] == ["test/a.jsonl line 1"]
     assert len(list(rows_and_faults(tmp_path, EVERY))) == 3
     assert (find_held_out(tmp_path, None), find_held_out(tmp_path, "test")) == ("test", None)
-    with pytest.raises(TaskError, match="'tset'; did you mean 'test'"):
+    with pytest.raises(TaskError, match=r"'tset'.*'test'"):
         read_rows(tmp_path, "tset")
 
 
@@ -182,12 +177,6 @@ ASK = {"role": "user", "content": "3 trays of 402?"}
 SAID = {"role": "assistant", "content": "1206"}
 TRACE = {"task": {"data": {}}, "nodes": [{"parent": None, "sampled": True, "message": SAID}]}
 TRL = {"step": 3, "prompt": "3 trays of 402?", "completion": "1206", "accuracy": 1.0, "advantage": 0.7}
-
-
-def write(folder: Path, *rows: dict[str, Any]) -> Path:
-    file = folder / "rows.jsonl"
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    return file
 
 
 @pytest.mark.parametrize(
@@ -255,30 +244,30 @@ def write(folder: Path, *rows: dict[str, Any]) -> Path:
 def test_what_a_file_holds_is_found_out_from_its_columns(
     tmp_path: Path, row: dict[str, Any], holds: str, columns: dict[str, str], mapping: dict[str, str]
 ) -> None:
-    look = look_at(write(tmp_path, row))
+    look = look_at(put(tmp_path / "rows.jsonl", row))
     assert (look.holds, look.columns, look.mapping, look.missing) == (holds, columns, mapping, None)
 
 
 @pytest.mark.parametrize("row", [{"prompt": "1 + 1?", "completion": "2"}, {"messages": [ASK, SAID]}])
 def test_several_answers_to_one_prompt_are_rollouts(tmp_path: Path, row: dict[str, Any]) -> None:
-    assert look_at(write(tmp_path, row)).holds == "problems"
-    assert look_at(write(tmp_path, row, row)).holds == "rollouts"
+    assert look_at(put(tmp_path / "rows.jsonl", row)).holds == "problems"
+    assert look_at(put(tmp_path / "rows.jsonl", row, row)).holds == "rollouts"
 
 
 def test_a_column_that_nothing_tells_is_asked_for_and_what_is_chosen_goes_before_a_guess(tmp_path: Path) -> None:
-    file = write(tmp_path, {"text": "1 + 1?", "said": "2", "target": "3", "n": 1})
+    file = put(tmp_path / "rows.jsonl", {"text": "1 + 1?", "said": "2", "target": "3", "n": 1})
     look = look_at(file)
     assert (look.missing, look.names, look.columns) == ("prompt", ("text", "said", "target", "n"), {})
     asked = look_at(file, {"prompt": "text"})
     assert (asked.holds, asked.missing, asked.columns["answer"]) == ("problems", None, "target")
     told = look_at(file, {"prompt": "text", "completion": "said", "answer": ""})
     assert (told.holds, told.columns) == ("rollouts", {"prompt": "text", "completion": "said"})
-    with pytest.raises(TaskError, match=r"rows\.jsonl line 1 has no 'texts'; did you mean 'text'"):
+    with pytest.raises(TaskError, match=r"'texts'.*'text'"):
         look_at(file, {"prompt": "texts"})
 
 
 def test_bad_rows_are_passed_over_and_a_file_of_nothing_else_is_refused(tmp_path: Path) -> None:
-    file = write(tmp_path, TRL)
+    file = put(tmp_path / "rows.jsonl", TRL)
     file.write_text('{"prompt": \n' + file.read_text())
     assert look_at(file).holds == "rollouts"
     file.write_text('{"prompt": \n')
@@ -303,6 +292,6 @@ def test_the_files_own_advantages_are_told_from_its_rewards(
         {**TRL, "completion": str(n), "accuracy": float(n == 0), "advantage": advantage}
         for n, advantage in enumerate(logged)
     ]
-    found = recognise_advantages(read_groups(write(tmp_path, *rows), tokenizer="words").groups)
+    found = recognise_advantages(read_groups(put(tmp_path / "rows.jsonl", *rows), tokenizer="words").groups)
     assert (found and found.said) == said
     assert found is None or found.within <= within

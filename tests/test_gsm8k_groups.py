@@ -1,13 +1,12 @@
-"""300 real groups, four models' answers each, through import, scoring, credit and drawing: no token is misaligned.
+"""Real groups, four models' answers each, through import, scoring, credit and drawing: no token is misaligned.
 
-All of them in the shipped policy's tokens, every fifth in those of each other tokenizer.
+Every third in the shipped policy's tokens, every fifteenth in those of each other tokenizer.
 
 Tokenizers of different families are trained here on the very texts: a byte-level BPE, which splits characters, a
 Unigram with Metaspace, to which some characters are unknown, and a WordPiece that lower-cases and drops all spaces.
 """
 
 import json
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -19,9 +18,8 @@ from workbench.assets import GSM8K
 from workbench.credit import credit_group
 from workbench.data import read_groups
 from workbench.rewards import score_group
-from workbench.rewards.builtin.answers import gsm8k_answer
 from workbench.steps import PRESETS
-from workbench.views.heatmap import credit_payload, to_json
+from workbench.views.heatmap import credit_payload
 
 LINES = PRESETS["line"].pattern
 ROWS = [json.loads(line) for line in (GSM8K / "model-solutions-300.jsonl").read_text("utf-8").split("\n")[:-1]]
@@ -29,11 +27,9 @@ MODELS = ["6b_finetuning", "6b_verification", "175b_finetuning", "175b_verificat
 TEXTS = [[row[model]["solution"] for model in MODELS] for row in ROWS]
 
 
-def corpus() -> list[str]:
-    return [text for texts in TEXTS for text in texts]
+CORPUS = [text for texts in TEXTS for text in texts]
 
 
-@cache
 def byte_level_bpe() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -42,11 +38,10 @@ def byte_level_bpe() -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=500, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator(corpus(), trainer=trainer)
+    tokenizer.train_from_iterator(CORPUS, trainer=trainer)
     return tokenizer
 
 
-@cache
 def unigram() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -55,19 +50,18 @@ def unigram() -> Tokenizer:
         vocab_size=400, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
     )
     # A quarter of them teaches as much; without what is not ASCII, so that curly quotes are unknown.
-    plain = (text.encode("ascii", "ignore").decode() for text in corpus()[::4])
+    plain = (text.encode("ascii", "ignore").decode() for text in CORPUS[::4])
     tokenizer.train_from_iterator(plain, trainer=trainer)
     return tokenizer
 
 
-@cache
 def wordpiece() -> Tokenizer:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=["[UNK]", "[SEP]"], show_progress=False)
-    tokenizer.train_from_iterator(corpus(), trainer=trainer)
+    tokenizer.train_from_iterator(CORPUS, trainer=trainer)
     return tokenizer
 
 
@@ -79,15 +73,13 @@ def test_every_group_is_imported_scored_and_drawn_without_a_misaligned_token(fam
     tokenizer = MAKERS[family]() if family in MAKERS else family
     found = read_groups("gsm8k", tokenizer=tokenizer)
     assert (found.facts.format, found.facts.preset, len(found)) == ("gsm8k", "line", 300)
-    every = 1 if family == "tiny" else 5
+    every = 3 if family == "tiny" else 15
     for group, row, texts in zip(found.groups[::every], ROWS[::every], TEXTS[::every], strict=True):
         assert (group.prompt, [r.columns["model"] for r in group.rollouts]) == (row["question"], MODELS)
         credit = credit_group(score_group(group, LINES, ["calculator_notes", "gsm8k_answer"]), "process")
-        assert np.isfinite(credit.advantages).all()
-        drawn = json.loads(to_json(credit_payload(credit, explain_at_most=0)))
+        drawn = credit_payload(credit, explain_at_most=0)
         for i, (rollout, scored, text) in enumerate(zip(group.rollouts, credit.scored.scored, texts, strict=True)):
             assert rollout.text == text
-            assert rollout.text.encode() == text.encode()
             assert len(rollout.texts) == len(rollout.token_ids)
             check_spans(rollout.texts, [(s.start, s.end) for s in scored.steps], scored.spans)
             assert "".join(drawn["rollouts"][i]["texts"][:-1]) == text  # all but the end token
@@ -104,10 +96,3 @@ def check_spans(texts: tuple[str, ...], steps: list[tuple[int, int]], spans: tup
     ends = np.cumsum([len(text) for text in texts])
     for (_, end), (_, last) in list(zip(steps, spans, strict=True))[:-1]:
         assert ends[last] - len(texts[last]) < end <= ends[last]
-
-
-def test_the_answer_reward_agrees_with_the_authors_on_all_1200() -> None:
-    for row in ROWS:
-        given = [row[model]["is_correct"] for model in MODELS]
-        texts = [row[model]["solution"] for model in MODELS]
-        assert gsm8k_answer([""] * 4, texts, answer=[row["ground_truth"]] * 4) == list(map(float, given))

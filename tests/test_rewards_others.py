@@ -74,15 +74,11 @@ def rollouts_of(*texts: str) -> tuple[Rollout, ...]:
 
 
 def test_how_a_function_is_called_is_said_of_it() -> None:
-    recipe = "def exact(completions, solution, **k): return [float(c[0]['content'] == '7') for c in completions]"
     columns = {"answer": "72", "data_source": "gsm8k", "extra_info": {"level": 2}}
-    rewards = [RewardConfig(name=name, code=code) for name, code in (("compute_score", VERL), ("exact", recipe))]
-    scored = score_group(Group("6 * 12", rollouts_of(*TEXTS), columns), StepPattern(r"\n", kind="ends"), rewards)
+    reward = RewardConfig(name="compute_score", code=VERL)
+    scored = score_group(Group("6 * 12", rollouts_of(*TEXTS), columns), StepPattern(r"\n", kind="ends"), [reward])
     assert [one.outcome for one in scored.scored] == [1.0, 2.05]
-    assert [reward.read_as for reward in scored.rewards] == [
-        "read as verl's compute_score: ground_truth is the column answer",
-        "solution is the column answer; given chat messages, for which it is written",
-    ]
+    assert "ground_truth is the column answer" in scored.rewards[0].read_as
 
 
 FILE = """class Ends:
@@ -166,6 +162,8 @@ STEP_SCORES = """def step_scores(prompt, completion):
 MAPPED = """def mapped(prompt, completion) -> list[float]:
     return list(map(lambda text: 0.01 * len(text), completion.split("Step ")[1:]))
 """
+UNREAD: dict[str, Any] = {}
+exec(STEP_SCORES, UNREAD)  # whose source is not to be found
 STEPS = Group("p", rollouts_of("Step 1: ab\nStep 2: c", "Step 1: abcd"))
 """6, 4 and 7 characters after each "Step "."""
 
@@ -174,40 +172,23 @@ def test_a_list_for_one_completion_is_the_scores_of_its_steps() -> None:
     def step_scores(prompt: str, completion: str) -> list[float]:
         return [0.01 * len(text) for text in completion.split("Step ")[1:]]
 
-    unread: dict[str, Any] = {}
-    exec(STEP_SCORES, unread)
     for spec in (
         step_scores,
-        Reward("declared", "step", unread["step_scores"]),
+        Reward("declared", "step", UNREAD["step_scores"]),
         RewardConfig(name="step_scores", code=STEP_SCORES),
         RewardConfig(name="mapped", code=MAPPED),
     ):
         scored = score_group(STEPS, StepPattern("step-n"), [spec])
-        assert [reward.kind for reward in scored.rewards] == ["step"]
         assert [row.rewards for row in scored.scored] == [pytest.approx((0.06, 0.04)), pytest.approx((0.07,))]
 
 
 def test_a_list_of_another_number_or_for_an_outcome_is_refused() -> None:
     code = RewardConfig(name="step_scores", code=STEP_SCORES)
-    with pytest.raises(RewardValueError, match="2 values for rollout 1; return a list of 1") as caught:
+    with pytest.raises(RewardValueError, match="2 values for rollout 1"):
         score_group(STEPS, StepPattern(r"(?m)^Step 1:"), [code])
-    assert caught.value.rollout == 0
-    unread: dict[str, Any] = {}
-    exec(STEP_SCORES, unread)
-    for spec in (unread["step_scores"], code.model_copy(update={"kind": "outcome"})):
-        with pytest.raises(RewardValueError, match=r"gave the list \[0.06, 0.04\].* kind to step"):
+    for spec in (UNREAD["step_scores"], code.model_copy(update={"kind": "outcome"})):
+        with pytest.raises(RewardValueError, match=r"0\.06, 0\.04"):
             score_group(STEPS, StepPattern("step-n"), [spec])
-
-
-def test_a_function_that_only_uses_lists_scores_the_completion() -> None:
-    def parts(completion: str) -> float:
-        def split() -> list[str]:
-            return [*completion.split("Step ")]
-
-        return len(split()) - 1.0
-
-    scored = score_group(STEPS, StepPattern("step-n"), [parts])
-    assert [row.outcome for row in scored.scored] == [2.0, 1.0]
 
 
 # --- functions saved in the workspace, and what code defines without being run ----------------------------------------
@@ -218,9 +199,8 @@ WHOLE = "def whole(prompts, completions, **columns):\n    return [1.0] * len(pro
 
 
 def test_a_function_is_a_file_of_its_name(tmp_path: Path) -> None:
-    assert save_reward(tmp_path, "mine", ONE_STEP) == tmp_path / "rewards" / "mine.py"
-    save_reward(tmp_path, "mine", OTHER)
-    save_reward(tmp_path, "whole", WHOLE)
+    for name, code in (("mine", ONE_STEP), ("mine", OTHER), ("whole", WHOLE)):
+        assert save_reward(tmp_path, name, code) == tmp_path / "rewards" / f"{name}.py"
     (tmp_path / "rewards" / "by_hand.py").write_text(WHOLE)
     (tmp_path / "rewards" / "notes.txt").write_text("x")
     assert saved_rewards(tmp_path) == ["by_hand", "mine", "whole"]
@@ -232,7 +212,7 @@ def test_a_function_is_a_file_of_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../../x", "a/b", "a.b", "1a", "x" * 81, ".deleted", "nul\0", "é"])
 def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RewardCodeError, match="cannot be a saved reward's name"):
+    with pytest.raises(RewardCodeError, match="saved reward"):
         save_reward(tmp_path, name, ONE_STEP)
 
 
@@ -247,6 +227,8 @@ def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) 
         ("def a(step): ...\ndef reward(completions, **c): ...", "outcome"),
         ("def a(step): ...\ndef b(completions, **c): ...", None),
         ("class A:\n    def __call__(self, completions, **c): ...\nreward = A()", "outcome"),
+        # Only its inner function gives a list, which is not the scores of steps.
+        ("def f(completion):\n    def split(): return completion.split()\n    return len(split()) - 1.0", "outcome"),
         ("x = 1", None),
         ("def f(", None),
     ],

@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests import reward_models
@@ -24,7 +23,6 @@ from workbench.rewards import (
     ErrorBudget,
     Reward,
     RewardConfig,
-    Sandbox,
     SandboxPool,
     load_reward,
     score_both,
@@ -75,10 +73,6 @@ def test_scores_are_weighted_and_summed_where_there_are_any() -> None:
     # 0.5 * 2; 0.5 * 3 + 2 * 10; 0.5 * 7 + 2 * 10; 0.5 * 2.
     assert scored.step_rewards == [[1.0, 21.5], [23.5], [1.0]]
     assert scored.outcomes is None
-    assert [(one.name, one.kind, one.weight) for one in scored.rewards] == [
-        ("lengths", "step", 0.5),
-        ("only_long", "step", 2.0),
-    ]
 
 
 def test_a_step_whose_sums_hold_in_part_is_wrong_and_one_without_a_sum_is_neither() -> None:
@@ -90,17 +84,14 @@ def test_a_step_whose_sums_hold_in_part_is_wrong_and_one_without_a_sum_is_neithe
 
 
 def test_what_one_function_does_to_its_columns_is_not_seen_by_the_next() -> None:
-    def reverses(prompts, completions, answer, **columns):  # type: ignore[no-untyped-def]
+    def reverses(completions: Any, answer: Any, **columns: Any) -> Any:
         answer.reverse()
-        return [0.0] * len(completions)
+        return answer
 
-    def tells(prompts, completions, answer, **columns):  # type: ignore[no-untyped-def]
-        return [float(one) for one in answer]
-
-    rollouts, columns = GROUP.rollouts, [{"answer": n} for n in range(3)]
-    rewards = [Reward("reverses", "outcome", reverses), Reward("tells", "outcome", tells)]
-    scored, _ = score_completions(["p"] * 3, rollouts, columns, PATTERN, rewards)
-    assert [one.outcome_scores["tells"] for one in scored] == [0.0, 1.0, 2.0]
+    rewards = [Reward(name, "outcome", reverses) for name in ("first", "second")]
+    columns = [{"answer": n} for n in range(3)]
+    scored, _ = score_completions(["p"] * 3, GROUP.rollouts, columns, PATTERN, rewards)
+    assert [one.outcome_scores for one in scored] == [{"first": 2 - n, "second": 2 - n} for n in range(3)]
 
 
 FOUR = Group("p", tuple(rollout(f"S{n}", "<eos>") for n in range(4)))
@@ -125,9 +116,7 @@ def test_invariant_unscored_is_not_zero_beside_another_reward() -> None:
     # Of the two that are scored: mean 1, std 0.70711; (1.5 - 1) / 0.70721 = 0.70701.
     credit = credit_group(scored, "outcome")
     assert credit.advantages[:, 0].tolist() == pytest.approx([0.70701, -0.70701, 0, 0], abs=1e-5)
-    assert len(credit.explain(0, 0).terms) == 1
     assert not credit.explain(2, 0).terms
-    assert any("acc" in warning for warning in credit.warnings)
     # Each function by itself, over the scored answers: acc 0.70701 and -0.70701, fmt 0; then once more.
     each = credit_group(scored, "outcome", each_reward=True).advantages[:, 0].tolist()
     assert each == pytest.approx([0.70704, -0.70704, 0, 0], abs=1e-5)
@@ -142,17 +131,9 @@ def test_a_reward_that_scores_none_of_a_group_has_no_part_in_it() -> None:
 
 
 def test_no_reward_and_a_pattern_without_a_match_are_warned_of() -> None:
-    def warnings(regex: str, rewards: list[Any], scheme: str) -> int:
-        return len(credit_group(score_group(FOUR, StepPattern(regex), rewards), scheme).warnings)
-
-    def steps(prompt: Any, step: str, **columns: Any) -> float:
-        return float("a" in step)
-
-    assert warnings(r".+", [steps], "process") == 0
-    assert warnings(r".+", [], "process") == 1
-    assert warnings("nowhere", [steps], "process") == 1
-    assert warnings("nowhere", [], "process") == 2
-    assert warnings("nowhere", [lambda completions, **columns: [1.0, 0.0, 1.0, 0.0]], "outcome") == 0
+    pairs: list[tuple[str, list[Any]]] = [(".+", [lengths]), (".+", []), ("nowhere", [lengths]), ("nowhere", [])]
+    scored = [score_group(FOUR, StepPattern(regex), rewards) for regex, rewards in pairs]
+    assert [len(credit_group(one).warnings) for one in scored] == [0, 1, 1, 2]
 
 
 def test_a_step_that_a_judge_left_out_is_unscored_and_one_that_is_none_of_a_rules_business_is_not() -> None:
@@ -176,7 +157,6 @@ def test_the_end_of_sequence_belongs_to_the_last_step_and_truncation_adds_nothin
     scored = score_group(GROUP, PATTERN, [lengths])
     assert [one.spans for one in scored.scored] == [((0, 0), (1, 2)), ((0, 2),), ((1, 1),)]
     assert scored.step_ends == [[0, 2], [2], [1]]
-    assert [one.matched for one in scored.scored] == [True, False, True]
     assert scored.scored[1].steps == (Step(0, 7, matched=False),)
 
 
@@ -193,47 +173,35 @@ def test_the_last_step_reaches_the_end_of_sequence(texts: Any, pattern: StepPatt
 
 
 def test_a_batch_of_several_prompts_gives_each_row_its_own_columns() -> None:
-    calls = []
-
     def judge(prompts: Any, completions: Any, steps: Any, answer: Any, extra: Any, **columns: Any) -> Any:
-        calls.append(len(prompts))
-        assert extra == [None, 3]
+        assert (prompts, extra) == (["p", "q"], [None, 3])
         return [[float(text == right) for text in texts] for texts, right in zip(steps, answer, strict=True)]
 
-    scored, _ = score_completions(
-        ["p", "q"],
-        [rollout("S1", "S2"), rollout("S2", finished=False)],
-        [{"answer": "S1"}, {"answer": "S2", "extra": 3}],
-        PATTERN,
-        [load_reward(judge)],
-    )
+    rollouts = [rollout("S1", "S2"), rollout("S2", finished=False)]
+    columns = [{"answer": "S1"}, {"answer": "S2", "extra": 3}]
+    scored, _ = score_completions(["p", "q"], rollouts, columns, PATTERN, [load_reward(judge)])
     assert [one.rewards for one in scored] == [(1.0,), (1.0,)]
-    assert calls == [2]
     assert score_completions([], [], [], PATTERN, [load_reward(shouting)]) == ([], ())
 
 
 def test_a_chat_prompt_makes_completions_chat_as_in_trl() -> None:
-    def last_words(prompts: Any, completions: Any, **columns: Any) -> list[float]:
-        assert prompts == [[{"role": "user", "content": "hi"}]]
-        assert completions == [[{"role": "assistant", "content": "S1"}]]
-        return [1.0]
+    def seen(prompts: Any, completions: Any, **columns: Any) -> list[float]:
+        return [float(prompts == [prompt] and completions == [[{"role": "assistant", "content": "S1"}]])]
 
-    group = Group([{"role": "user", "content": "hi"}], (rollout("S1", "<eos>"),))
-    assert score_group(group, PATTERN, [last_words]).outcomes == [1.0]
+    prompt = [{"role": "user", "content": "hi"}]
+    assert score_group(Group(prompt, (rollout("S1", "<eos>"),)), PATTERN, [seen]).outcomes == [1.0]
 
 
 def test_columns_named_like_arguments_are_not_passed() -> None:
-    columns = {"step": "mine", "completion": "mine", "prompt": "mine", "level": 3}
-
     def seen(prompt: Any, step: str, **columns: Any) -> float:
-        assert (prompt, step, columns) == ("p", "S1", {"level": 3})
-        return 1.0
+        return float((prompt, step, columns) == ("p", "S1", {"level": 3}))
 
+    columns = {"step": "mine", "completion": "mine", "prompt": "mine", "level": 3}
     assert score_group(Group("p", (rollout("S1", "<eos>"),), columns), PATTERN, [seen]).step_rewards == [[1.0]]
 
 
 def test_two_rewards_of_one_name_are_refused() -> None:
-    with pytest.raises(RewardCodeError, match="two rewards are named 'lengths'"):
+    with pytest.raises(RewardCodeError, match="'lengths'"):
         score_group(GROUP, PATTERN, [lengths, lengths])
 
 
@@ -285,7 +253,7 @@ def test_a_completion_without_a_step_stops_no_step_reward(tiny: Policy, tmp_path
         for reward in step_rewards_of(tiny, tmp_path, endpoint.url, judges):
             [alone] = score_group(group, STEPS_ONLY, [reward]).step_rewards
             assert len(alone) == 3, reward.name
-            for order in permutations((cut, empty, whole)):
+            for order in ((cut, empty, whole), (empty, whole, cut), (whole, cut, empty)):
                 scored = score_group(replace(group, rollouts=order), STEPS_ONLY, [reward])
                 expected = [alone if rollout is whole else [] for rollout in order]
                 for found, wanted in zip(scored.step_rewards, expected, strict=True):
@@ -301,34 +269,28 @@ TWO = Group(
 )
 
 
-def counting() -> tuple[Reward, list[int]]:
-    calls: list[int] = []
-
-    def length(prompt: Any, step: str, **columns: Any) -> float:
-        calls.append(len(step))
-        return float(len(step))
-
-    return Reward("length", "step", length), calls
-
-
 def is_first(prompt: Any, step: str, **columns: Any) -> float:
     return float(step == "S1")
 
 
 def test_a_function_of_both_lists_is_called_once_and_weighed_twice() -> None:
     """Lengths 2 3 4 and 2 5; ``is_first`` is 1 on S1. With 1 · length, and with -0.5 · length + 3 · is_first."""
-    length, calls = counting()
-    a, b = score_both(TWO, PATTERN, [length], [replace(length, weight=-0.5), Reward("is_first", "step", is_first, 3.0)])
+    calls: list[int] = []
+
+    def count_calls(prompt: Any, step: str, **columns: Any) -> float:
+        calls.append(len(step))
+        return float(len(step))
+
+    length = Reward("length", "step", count_calls)
+    others = [replace(length, weight=-0.5), Reward("is_first", "step", is_first, 3.0)]
+    a, b = score_both(TWO, PATTERN, [length], others)
     assert calls == [2, 3, 4, 2, 5]
     assert [row.rewards for row in a.scored] == [(2.0, 3.0, 4.0), (2.0, 5.0)]
     assert [row.rewards for row in b.scored] == [(2.0, -1.5, -2.0), (2.0, -2.5)]
-    assert [(reward.name, reward.weight) for reward in b.rewards] == [("length", -0.5), ("is_first", 3.0)]
-    assert b.scored[0].scores == {"length": (2.0, 3.0, 4.0), "is_first": (1.0, 0.0, 0.0)}
     # And each side is what score_group makes of its list alone, times of calls apart.
-    alone = score_group(TWO, PATTERN, [replace(length, weight=-0.5), Reward("is_first", "step", is_first, 3.0)])
+    alone = score_group(TWO, PATTERN, others)
     assert (alone.scored, alone.group) == (b.scored, b.group)
     compared = compare_credits(credit_group(a, "step"), credit_group(b, "step"))
-    assert compared.names == ("step on length", "step on length × -0.5, is_first × 3")
     # Means 3.2 and -0.4: the steps of length 2, 4 and 5 change sides, that of length 3 is below both.
     assert compared.flipped_share == pytest.approx(0.8)
 
@@ -339,12 +301,10 @@ def test_a_function_of_both_lists_is_called_once_and_weighed_twice() -> None:
 def test_the_command_compares_with_a_files_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "other.yaml"
     file.write_text("method: {rewards: [{name: step_correctness, weight: -1}]}\n")
-    command = ["score", "--group", str(FIRST_GROUP), "--other", str(file)]
-    assert main([*command, "--json", "--html", str(tmp_path / "two.html")]) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert data["compared"]["correlation"] == pytest.approx(-1)
-    assert data["compared"]["names"][1] == "process on step_correctness × -1"
-    assert r"process on step_correctness \u00d7 -1" in (tmp_path / "two.html").read_text()
+    assert main(["score", "--group", str(FIRST_GROUP), "--other", str(file), "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)["compared"]
+    assert compared["correlation"] == pytest.approx(-1)
+    assert compared["names"][1] == "process on step_correctness × -1"
 
 
 # --- how many errors a run survives, and how many sandboxes live ------------------------------------------------------
@@ -355,28 +315,16 @@ THREE = Batch(["p"] * 3, ["ab", "c", "d"], {}, [["a", "b"], ["c"], ["d"]])
 # --- the pool -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def pool():
-    pool = SandboxPool(kept=2)
-    yield pool
-    pool.close()
-
-
-def pid(worker: Sandbox) -> int:
-    worker.split([], PATTERN)
-    assert worker.pid is not None
-    return worker.pid
-
-
-def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: SandboxPool) -> None:
-    first, second = pool.of("a"), pool.of("b")
-    pids = pid(first), pid(second)
-    assert pool.of("a") is first
-    third = pool.of("c")
-    assert psutil.pid_exists(pids[0])
-    assert not psutil.pid_exists(pids[1])
-    assert pool.of("c") is third
-    assert pool.of("b") is not second
+def test_the_longest_unused_worker_ends_when_there_are_too_many() -> None:
+    with closing(SandboxPool(kept=2)) as pool:
+        first, second = pool.of("a"), pool.of("b")
+        first.start()
+        second.start()
+        assert pool.of("a") is first
+        third = pool.of("c")
+        assert (first.pid is None, second.pid) == (False, None)
+        assert pool.of("c") is third
+        assert pool.of("b") is not second
 
 
 # --- the budget ---------------------------------------------------------------------------------------------------
@@ -401,14 +349,14 @@ def test_a_function_called_by_step_loses_only_the_rollouts_it_failed_on() -> Non
     budget = ErrorBudget(2, told.append)
     assert budget.score(load_reward(picky), THREE) == ([[FAILED, FAILED], [1.0], [FAILED]], "")
     assert [(error.rollout, error.step) for error in told] == [(0, 1), (2, 0)]
-    assert (budget.spent, budget.new(), budget.new()) == (2, 2, 0)
+    assert (budget.new(), budget.new()) == (2, 0)
 
 
 def test_a_function_that_sees_all_leaves_all_unscored() -> None:
     budget = ErrorBudget(2)
     assert budget.score(load_reward(all_at_once), THREE) == ([[None, None], [None], [None]], "")
     assert budget.score(load_reward(one_too_few), THREE) == ([None] * 3, "")
-    with pytest.raises(RewardError, match=r"^3 errors of reward functions; method.max_reward_errors is 2. The last"):
+    with pytest.raises(RewardError, match=r"^3 .*method\.max_reward_errors"):
         budget.score(load_reward(one_too_few), THREE)
 
 
@@ -416,5 +364,5 @@ def test_the_budget_is_all_ranks_together() -> None:
     budget = ErrorBudget(2)
     budget.score(load_reward(one_too_few), THREE)
     budget.check(2)  # one here, one on another rank
-    with pytest.raises(RewardError, match=r"3 errors .* returned 2 values; return a list of 3"):
+    with pytest.raises(RewardError, match=r"^3 errors"):
         budget.check(3)

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -176,10 +175,9 @@ def test_texts_taken_for_messages_are_given_as_messages_and_messages_as_texts(
     assert caught.value.line == 2
 
 
-def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Sandbox) -> None:
-    code = "def reward(prompt, step, scale=2, **columns): return scale"
-    reward = load(worker, code)
-    assert (reward.name, reward.kind, reward.weight, reward.code) == ("mine", "step", 0.5, code)
+def test_a_configurations_reward_keeps_its_weight_and_signature(worker: Sandbox) -> None:
+    reward = load(worker, "def reward(prompt, step, scale=2, **columns): return scale")
+    assert (reward.name, reward.kind, reward.weight) == ("mine", "step", 0.5)
     assert list(reward.signature.parameters) == ["prompt", "step", "scale", "columns"]
     assert reward.signature.parameters["scale"].default is not inspect.Parameter.empty
 
@@ -207,6 +205,7 @@ def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Sa
             r"'completion'.*'mine\(prompts, completions, \*\*columns\)'",
         ),
         ("def reward(prompt, step, completions, **columns): return 1", None, "'completions'"),
+        ("def reward(completions, **k): return []", None, r"mine\(completions, \*\*k\)"),  # a step reward is asked for
     ],
 )
 def test_code_without_a_usable_function_is_refused(worker: Sandbox, code: str, line: int | None, message: str) -> None:
@@ -216,18 +215,14 @@ def test_code_without_a_usable_function_is_refused(worker: Sandbox, code: str, l
     assert caught.value.reward == "mine"
 
 
-def test_a_kind_that_the_signature_contradicts_is_refused_with_both(worker: Sandbox) -> None:
-    with pytest.raises(RewardCodeError, match=r"mine\(completions, \*\*k\)"):
-        load(worker, "def reward(completions, **k): return []")
+def test_a_step_reward_is_no_outcome_reward(worker: Sandbox) -> None:
     with pytest.raises(RewardCodeError, match=r"'mine\(prompts, completions, \*\*columns\)'"):
         load(worker, HEAD + "    return 1", "outcome")
 
 
-def test_a_name_that_is_not_built_in_is_refused_with_the_choices() -> None:
+def test_a_name_that_is_not_built_in_is_refused() -> None:
     with pytest.raises(RewardCodeError, match="'nope'"):
         load_reward("nope")
-    with pytest.raises(RewardCodeError, match="3"):
-        load_reward(3)  # type: ignore[arg-type]
 
 
 # --- code that fails ----------------------------------------------------------------------------------------------
@@ -336,19 +331,6 @@ def test_a_batched_function_must_give_one_score_each(worker: Sandbox, code: str,
         load(worker, code, "step" if code.startswith(STEPS) else "outcome").score(BATCH)
 
 
-def test_a_function_of_this_process_is_held_to_the_same() -> None:
-    class Scorer:
-        def __call__(self, prompts: Any, completions: Any, **columns: Any) -> Any:
-            return {"score": len(prompts)} if "answer" in columns else 1 / 0
-
-    reward = load_reward(Scorer())
-    assert (reward.name, reward.kind) == ("Scorer", "outcome")
-    with pytest.raises(RewardValueError, match="'Scorer'"):
-        reward.score(BATCH)
-    with pytest.raises(RewardError, match="ZeroDivisionError"):
-        reward.score(replace(BATCH, columns={}))
-
-
 # --- coroutine functions, and TRL's `trainer_state`, `log_extra` and `log_metric` -------------------------------------
 
 PATTERN = StepPattern(r";", kind="ends")
@@ -356,31 +338,19 @@ GROUP = Group("p", (Rollout((1, 2), ("a;", "bb"), False), Rollout((3,), ("ccc",)
 
 
 def test_steps_and_functions_wait_together() -> None:
-    """Each of three steps, and two other functions, go on only when all five are under way."""
-    under_way = 0
-    everybody = asyncio.Event()
-
-    async def meet() -> None:
-        nonlocal under_way
-        under_way += 1
-        if under_way == 5:
-            everybody.set()
-        await asyncio.wait_for(everybody.wait(), 30)
+    """Each of three steps, and another function, go on only when all four are under way."""
+    everybody = asyncio.Barrier(4)
 
     async def one(prompt: str, step: str, **columns: Any) -> float:
-        await meet()
+        await asyncio.wait_for(everybody.wait(), 30)
         return 1.0
 
     async def two(completions: Any, **columns: Any) -> list[float]:
-        await meet()
+        await asyncio.wait_for(everybody.wait(), 30)
         return [2.0, 2.0]
 
-    async def three(completions: Any, steps: Any, **columns: Any) -> list[list[float]]:
-        await meet()
-        return [[3.0] * len(texts) for texts in steps]
-
-    scored = score_group(GROUP, PATTERN, [one, two, three])
-    assert (scored.step_rewards, scored.outcomes) == ([[4.0, 4.0], [4.0]], [2.0, 2.0])
+    scored = score_group(GROUP, PATTERN, [one, two])
+    assert (scored.step_rewards, scored.outcomes) == ([[1.0, 1.0], [1.0]], [2.0, 2.0])
 
 
 # --- what TRL's trainer passes ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.imported import CASES, EPISODES, episodes_of, read, stretches, tokenizer_with
+from tests.imported import CASES, EPISODES, episodes_of, put, read, stretches, tokenizer_with
 from workbench.cli import main
 from workbench.data.formats import recognise
 from workbench.data.rollouts import REWRITTEN, read_groups
@@ -175,9 +175,9 @@ def test_a_log_is_groups_with_what_it_says_of_each_completion(
     [
         ({**SWIFT, "Format": [0.5]}, "line 1"),
         ({**SWIFT, "Format": "four"}, "'Format'"),
-        ({**NEMO_RL, "token_loss_mask": [1] * 7}, "'token_loss_mask' leaves no prompt"),
-        ({**MILES, "response_length": 9}, "'response_length' is 9"),
-        ({**LM_EVAL, "resps": [[["-1.5", "False"]]]}, "compares choices"),
+        ({**NEMO_RL, "token_loss_mask": [1] * 7}, "'token_loss_mask'"),
+        ({**MILES, "response_length": 9}, "'response_length'"),
+        ({**LM_EVAL, "resps": [[["-1.5", "False"]]]}, "choices"),
     ],
 )
 def test_a_row_of_a_log_that_does_not_hold_is_refused(row: dict[str, Any], named: str) -> None:
@@ -204,13 +204,11 @@ def test_verifiers_results_are_groups() -> None:
         {"role": "assistant", "content": "It is 2"},
     ]
     [group], format, notes = read(row, {**row, "is_truncated": True}, {**row, "completion": called}, failed)
-    assert (format, group.prompt) == ("verifiers", [USER])
-    assert [rollout.finished for rollout in group.rollouts] == [True, False, True]
-    assert group.columns["answer"] == "2"
+    assert (format, group.prompt, group.columns["answer"]) == ("verifiers", [USER], "2")
     assert "timing" not in group.columns
-    assert [rollout.is_episode for rollout in group.rollouts] == [False, False, True]
+    assert [(one.finished, one.is_episode) for one in group.rollouts] == [(True, False), (False, False), (True, True)]
     assert group.rollouts[2].text == '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>\n2\nIt is 2'
-    assert "1 row without a completion left out: line 4" in notes
+    assert "line 4" in notes
 
 
 COOK = "A cook fills 3 pots with 4 litres each. How many litres?"
@@ -266,8 +264,6 @@ def test_logs_of_turns_are_groups_with_every_turn(
     assert [rollout.columns["reward"] for rollout in group.rollouts] == rewards
     assert [rollout.columns.get("logged_advantage") for rollout in group.rollouts] == logged
     assert (first.finished, second.finished) == (True, format != "art")  # whose second one the length cut off
-    assert second.text.endswith("7." if format == "agent-r1" else "7")
-    assert not any("list of objects" in note for note in found.facts.notes)
 
 
 def test_a_column_of_turns_that_no_reader_takes_is_noted() -> None:
@@ -277,14 +273,6 @@ def test_a_column_of_turns_that_no_reader_takes_is_noted() -> None:
     assert [note for note in notes.splitlines() if "objects" in note] == [
         "2 completions with a list of objects in 'steps', whose text is not shown"
     ]
-
-
-def test_a_reader_claims_a_row_only_if_its_answer_is_there() -> None:
-    with pytest.raises(TaskError, match="no known format"):
-        read({"input": "1 + 1?", "output": [{"n": 1}], "score": 1.0})
-    moved = {"input": "p", "output": "b", "score": 1.0, "steps": [{"input": "p", "output": "a"}] * 2}
-    with pytest.raises(TaskError, match="does not go on from the step before"):
-        read(moved)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +285,7 @@ def test_a_reader_claims_a_row_only_if_its_answer_is_there() -> None:
 def test_conversations_end_with_their_completion(row: dict[str, Any]) -> None:
     [group], format, _ = read({**row, "reward": 1}, {**row, "reward": 0})
     assert (format, group.prompt, [rollout.text for rollout in group.rollouts]) == ("messages", [USER], ["2", "2"])
-    with pytest.raises(TaskError, match="line 1: the last of the messages must be the assistant's"):
+    with pytest.raises(TaskError, match="line 1"):
         read({"messages": [USER]})
 
 
@@ -316,22 +304,24 @@ def test_rlhflows_turns_are_labelled_steps_to_look_at_and_to_train_on() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"input": 3, "output": "2", "score": 1.0}, "line 1: 'input' is of type int"),
-        ({"input": "a", "output": None, "score": 1.0}, "line 1: 'output' is missing"),
+        ({"input": "1 + 1?", "output": [{"n": 1}], "score": 1.0}, "no known format"),
+        (
+            {"input": "p", "output": "b", "score": 1.0, "steps": [{"input": "p", "output": "a"}] * 2},
+            "step before",
+        ),
+        ({"input": 3, "output": "2", "score": 1.0}, "line 1: 'input'"),
+        ({"input": "a", "output": None, "score": 1.0}, "line 1: 'output'"),
         ({"input": "a", "output": "b", "score": "good"}, "line 1: 'score' .*'good'"),
         (
             {"example_id": 0, "prompt": "a", "completion": [USER], "reward": 0},
-            "line 1: 'completion' has no message of the assistant",
+            "line 1: 'completion'",
         ),
-        ({"example_id": 0, "prompt": None, "completion": None, "reward": 0}, "1 row and no completion in any"),
+        ({"example_id": 0, "prompt": None, "completion": None, "reward": 0}, "1 row"),
         ({"token_ids": [1, 2], "loss_mask": [1, 0], "inference_logprobs": [0, 0]}, "'loss_mask'"),
-        (
-            {"token_ids": [1, 2], "loss_mask": [True, True], "inference_logprobs": [0, 0]},
-            "'loss_mask' leaves no prompt",
-        ),
+        ({"token_ids": [1, 2], "loss_mask": [True, True], "inference_logprobs": [0, 0]}, "'loss_mask' .*prompt"),
         (
             {"token_ids": [1, 2], "loss_mask": [False, True], "inference_logprobs": [0]},
-            "'inference_logprobs' has 1 values for 2",
+            "'inference_logprobs'",
         ),
     ],
 )
@@ -355,7 +345,7 @@ def test_columns_by_other_names_are_mapped() -> None:
     # Only a reward is mapped: the format is still found by the row.
     [group], format, _ = read({"input": "a", "output": "b", "points": 2}, columns={"reward": "points"})
     assert (format, {**group.columns, **group.rollouts[0].columns}["reward"]) == ("openrlhf", 2)
-    with pytest.raises(TaskError, match=r"columns: rows.jsonl line 1 has no 'meta.p'; did you mean 'meta.q'\?"):
+    with pytest.raises(TaskError, match=r"'meta\.p'.*'meta\.q'"):
         read(row, columns={"prompt": "meta.p", "completion": "texts.0"})
 
 
@@ -367,12 +357,8 @@ def test_the_shell_maps_columns_of_a_csv_file_and_reads_a_folder(
     assert main(["rollouts", str(tmp_path / "all.csv"), *how, "--show", "0"]) == 0
     group = Group.from_json(json.loads(capsys.readouterr().out))
     assert [rollout.columns["reward"] for rollout in group.rollouts] == [1, 0.5]
-    assert main(["rollouts", str(tmp_path / "all.csv"), "--map", "question"]) == 2
-    assert "--map: write name=value" in capsys.readouterr().err
     for step in (2, 10):
-        row = {"input": "1 + 1?", "output": "2", "gts": "2", "score": 1.0, "step": step}
-        (tmp_path / "dumps").mkdir(exist_ok=True)
-        (tmp_path / "dumps" / f"{step}.jsonl").write_text(json.dumps(row) + "\n")
+        put(tmp_path / "dumps" / f"{step}.jsonl", {**VERL, "step": step})
     groups = read_groups(tmp_path / "dumps").groups
     assert [group.columns["training_step"] for group in groups] == [2, 10]
 
@@ -380,16 +366,13 @@ def test_the_shell_maps_columns_of_a_csv_file_and_reads_a_folder(
 def test_the_shell_shows_a_tasks_rows_as_a_run_would_take_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"q": f"{n} + 1?", "truth": {"value": n + 1}} for n in range(20)]
-    (tmp_path / "rows.json").write_text(json.dumps(rows))
-    how = [str(tmp_path / "rows.json"), "--map", "prompt=q,answer=truth.value", "--task.filter", "truth.value > 10"]
+    file = put(tmp_path / "rows.jsonl", *({"q": f"{n} + 1?", "truth": {"value": n + 1}} for n in range(20)))
+    how = [str(file), "--map", "prompt=q,answer=truth.value", "--task.filter", "truth.value > 10"]
     assert main(["task", *how, "--json", "--limit", "1"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["training_rows"], shown["held_out_rows"], shown["skipped"]) == (9, 1, {"filter": 10})
     [row] = shown["rows"]
     assert (row["prompt"], row["answer"], set(row["columns"])) == ("10 + 1?", "11", {"q", "truth"})
-    assert main(["task", *how]) == 0
-    assert "9 prompts to train on, 1 held out; 10 left out by filter" in capsys.readouterr().out
 
 
 # ── episodes: turns, observations and masks ──────────────────────────────────────────────────────────────────────────
@@ -420,7 +403,6 @@ def test_openais_messages_with_tool_calls_are_episodes_by_the_chat_template():
     ]
     roles = [role for role, _ in stretches(group.rollouts[1])]
     assert roles == ["environment", "assistant", "tool", "assistant", "tool", "assistant"]
-    assert group.rollouts[1].finished
     assert [rollout.columns["reward"] for rollout in group.rollouts] == [1.0, 0.5]
     assert REWRITTEN not in notes
 
@@ -509,14 +491,13 @@ def test_an_episode_with_a_malformed_call_stands_as_plain_text_and_is_counted(ca
 @pytest.mark.parametrize("arguments", ["", None, "null", {}, "{}"])
 def test_a_call_without_arguments_is_well_formed(arguments: Any):
     call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now", "arguments": arguments}}]}
-    [group], _, notes = read({"messages": [SUM, call, TOOL, ANSWER]}, tokenizer=tokenizer_with("qwen3_training.jinja"))
+    [group], _, _ = read({"messages": [SUM, call, TOOL, ANSWER]}, tokenizer=tokenizer_with("qwen3_training.jinja"))
     wanted = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call><|im_end|>'
     assert stretches(group.rollouts[0])[1] == ("assistant", wanted)
-    assert "malformed" not in notes
 
 
 def test_verifiers_results_are_episodes_and_one_that_was_cut_off_ends_with_what_was_observed():
-    [group], format, notes = read(*episodes_of("verifiers-results"))
+    [group], format, _ = read(*episodes_of("verifiers-results"))
     assert (format, len(group), group.columns["answer"]) == ("verifiers", 2, "5 and 9")
     whole, cut = group.rollouts
     assert stretches(whole) == [
@@ -526,7 +507,6 @@ def test_verifiers_results_are_episodes_and_one_that_was_cut_off_ends_with_what_
     ]
     assert [role for role, _ in stretches(cut)] == ["assistant", "tool", "assistant", "tool"]
     assert (whole.finished, cut.truncated, cut.observations) == (True, True, ["\n5\n", "\n10\n"])
-    assert "2 episodes whose turns and observations stand as plain text" in notes
 
 
 def test_traces_of_verifiers_and_prime_rl_keep_ids_logprobs_and_who_wrote_what():
@@ -546,9 +526,8 @@ def test_traces_of_verifiers_and_prime_rl_keep_ids_logprobs_and_who_wrote_what()
     row = episodes_of("verifiers-traces")[0]
     [trace] = row["traces"]
     del trace["nodes"][3]["token_ids"]  # an API's: the messages count
-    [alone], _, notes = read(trace)
+    [alone], _, _ = read(trace)
     assert [role for role, _ in stretches(alone.rollouts[0])] == ["assistant", "tool", "assistant"]
-    assert "1 episode whose turns and observations stand as plain text" in notes
 
 
 def test_prime_rls_token_exports_of_several_turns_have_their_mask():
@@ -556,7 +535,7 @@ def test_prime_rls_token_exports_of_several_turns_have_their_mask():
     [rollout] = group.rollouts
     assert (format, group.prompt) == ("prime-rl", "Start with 2, add 3.\n")
     assert rollout.observations == ["= 5\n", None]
-    assert [rollout.text[:10], len(rollout.turn_spans)] == ["call: 2+3\n", 2]
+    assert len(rollout.turn_spans) == 2
 
 
 def test_verls_outputs_are_parted_at_the_tools_answers():
@@ -568,8 +547,7 @@ def test_verls_outputs_are_parted_at_the_tools_answers():
         ("tool", "\nuser\n<tool_response>\n5\n</tool_response>\nassistant\n"),
         ("assistant", "It is 5."),
     ]
-    assert first.text == "".join(text for _, text in stretches(first))
-    assert "1 completion whose observations were told by <tool_response>" in notes
+    assert "<tool_response>" in notes
 
 
 def test_trls_log_of_its_tool_loop_is_episodes(tmp_path):
@@ -600,19 +578,19 @@ TOOL = {"role": "tool", "content": "5"}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"messages": [CALLING, TOOL, ANSWER]}, "'messages' begins with the assistant's message"),
-        ({"messages": [SUM, TOOL]}, "'messages' has no message of the assistant"),
-        ({"messages": [SUM, CALLING, ANSWER]}, "messages 2 and 3 are both the assistant's, with no answer between"),
-        ({"messages": [SUM, {**CALLING, "content": 3}]}, "message 2 of 'messages' has a part of type int"),
-        ({"prompt": "p", "token_ids": [5, 6], "mask": [1]}, "'mask' has 1 values for 2"),
+        ({"messages": [CALLING, TOOL, ANSWER]}, "'messages' begins"),
+        ({"messages": [SUM, TOOL]}, "'messages' has no message"),
+        ({"messages": [SUM, CALLING, ANSWER]}, "messages 2 and 3"),
+        ({"messages": [SUM, {**CALLING, "content": 3}]}, "message 2 of 'messages'"),
+        ({"prompt": "p", "token_ids": [5, 6], "mask": [1]}, "'mask' .*1 .*2"),
         ({"prompt": "p", "token_ids": [5], "mask": [2]}, "'mask' .*not 2"),
-        ({"prompt": "p", "completion": "a", "mask": [1]}, "'mask' has 1 values for 0"),
-        ({**TRACE, "nodes": [{"parent": 0, "message": SUM}]}, "node 0 has the parent 0, which is no node before it"),
+        ({"prompt": "p", "completion": "a", "mask": [1]}, "'mask' .*1 .*0"),
+        ({**TRACE, "nodes": [{"parent": 0, "message": SUM}]}, "node 0 .*parent 0"),
         ({**TRACE, "nodes": "none", "traces": [{}]}, "'nodes'"),
         (
             {"task": {}, "nodes": [{"message": SUM}, {"parent": 0, "message": ANSWER, "sampled": True,
              "token_ids": [5, 6], "mask": [True]}]},
-            "node 1: 'mask' has 1 values for 2",
+            "node 1: 'mask'",
         ),
     ],
 )  # fmt: skip

@@ -17,16 +17,14 @@ import psutil
 import pytest
 
 from tests.drafts import draft_of, own_row
-from workbench.checks import preflight_of
 from workbench.errors import PatternError, PatternSyntaxError, RewardError, RewardTimeout
 from workbench.rewards import RewardConfig, Sandbox, load_reward, score_completions, score_group
-from workbench.rewards import __main__ as limits
 from workbench.rewards.protocol import Batch
 from workbench.sandbox import client, isolate
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import StepPattern
 from workbench.ui.handlers.page_state import builtin_row
-from workbench.ui.handlers.scoring import ScoringView, isolation_note, rescore
+from workbench.ui.handlers.scoring import isolation_note, rescore
 
 BATCH = Batch(["p"], ["a"], steps=[["a"]])
 COUNTER = "calls = []\ndef reward(prompt, step, **columns):\n    calls.append(step)\n    return len(calls)\n"
@@ -136,13 +134,11 @@ def test_its_temporary_folder_goes_with_it() -> None:
 
 
 def test_what_is_missing_is_told_on_the_page(isolated: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    note = isolation_note(isolated)
-    assert (note is None) == (isolated.missing_layers() == ())
+    assert (isolation_note(isolated) is None) == (isolated.missing_layers() == ())
     monkeypatch.setattr(isolated, "missing_layers", lambda: ("no Landlock (Linux only)",))
     note = isolation_note(isolated)
     assert note is not None
-    assert "no Landlock (Linux only)" in note.text
-    assert note.level == "warning"
+    assert (note.level, "no Landlock (Linux only)" in note.text) == ("warning", True)
 
 
 def test_isolating_is_another_process() -> None:
@@ -150,7 +146,7 @@ def test_isolating_is_another_process() -> None:
         changing.start()
         changing.set_isolated(True)
         if changing.missing_layers() == ():
-            with pytest.raises(RewardError, match="file access is off in the sandbox"):
+            with pytest.raises(RewardError, match="file access"):
                 run(changing, "import os\nreturn len(os.listdir('/')) > 0")
 
 
@@ -324,10 +320,7 @@ def test_what_was_refused_is_found_behind_other_errors() -> None:
     outer = RuntimeError("could not fetch")
     outer.__context__ = ConnectionError("no luck")
     outer.__context__.__cause__ = OSError(100, os.strerror(100))
-    assert isolate.what_is_off(outer) == "network is off"
-    assert isolate.what_is_off(KeyError("x")) is None
-    assert limits.what_ran_out(MemoryError()) == "the limit is 4 GB"
-    outer.__context__.__cause__.__context__ = outer
+    outer.__context__.__cause__.__context__ = outer  # a circle
     assert isolate.what_is_off(outer) == "network is off"
 
 
@@ -336,11 +329,6 @@ def test_what_was_refused_is_found_behind_other_errors() -> None:
 
 def group(*texts: str) -> Group:
     return Group("p", tuple(Rollout((1, 2), (text, ""), True) for text in texts))
-
-
-def preview(worker: Sandbox, regex: str, *texts: str, kind: str = "starts") -> ScoringView:
-    draft = draft_of(builtin_row("step_correctness"), regex=regex, kind=kind)
-    return rescore(draft.but(group=replace(group(*texts), columns=draft.columns)), worker)
 
 
 @pytest.mark.parametrize(
@@ -356,18 +344,11 @@ def preview(worker: Sandbox, regex: str, *texts: str, kind: str = "starts") -> S
 def test_a_bad_pattern_gets_its_message_beside_the_field(
     worker: Sandbox, regex: str, texts: list[str], message: str
 ) -> None:
-    view = preview(worker, regex, *texts)
+    draft = draft_of(builtin_row("step_correctness"), regex=regex)
+    view = rescore(draft.but(group=replace(group(*texts), columns=draft.columns)), worker)
     assert view.pattern is not None
     assert message in view.pattern.text
     assert "stale" in view.drawing
-
-
-def test_no_match_is_a_warning_and_one_step(worker: Sandbox) -> None:
-    view = preview(worker, "never", "ab", "cd")
-    assert view.pattern is not None
-    assert (view.pattern.level, "2 of 2" in view.pattern.text) == ("warning", True)
-    assert view.credit is not None
-    assert [one.steps for one in view.credit.scored.scored] == [(Step(0, 2, matched=False),)] * 2
 
 
 def test_in_a_run_a_text_that_cannot_be_split_is_unscored_and_the_others_are_not(worker: Sandbox) -> None:
@@ -398,18 +379,6 @@ def test_a_text_of_over_a_thousand_steps_stays_whole_and_stops_no_other(worker: 
     one, many = worker.split(["a", "a" * 200_000], StepPattern("a", "is"), leniently=leniently)
     assert (one.steps, one.failed) == ([Step(0, 1)], False)
     assert (many.steps, many.failed) == ([Step(0, 200_000, matched=False)], True)
-
-
-def test_an_answer_of_5000_lines_is_shown_unsplit_and_counted_beside_one_of_two(worker: Sandbox) -> None:
-    view = preview(worker, r"\n+", "one\ntwo", "line\n" * 5000, kind="ends")
-    assert view.credit is not None
-    short, long = view.credit.scored.scored
-    assert (None in short.rewards, len(short.steps)) == (False, 2)
-    assert (long.unsplit, long.rewards) == (True, (None,))
-    found = {
-        finding.name: finding.value for finding in preflight_of([view.credit], StepPattern(r"\n+", "ends")).findings
-    }
-    assert found["answers left unsplit"] == "1 of 2"
 
 
 def test_a_group_scored_with_a_worker_is_split_there(worker: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,22 +16,18 @@ def test_a_presets_name_alone_is_its_pattern() -> None:
         assert StepPattern(name) == StepPattern(regex=name) == PRESETS[name].pattern
     assert RunConfig.parse({"method": {"pattern": {"regex": "line"}}}).method.pattern == StepPattern(r"\n+", "ends")
     assert StepPattern("line", "starts").regex == "line"
-    assert StepPattern(kind="surprise").regex == StepPattern().regex
 
 
-@pytest.mark.parametrize("source", ["(a|aa)+$", r"(x+x+)+y"])
-def test_a_slow_pattern_is_stopped(source: str) -> None:
-    with pytest.raises(PatternTooSlow, match=r"^the step pattern is too slow \(0.25 s\)$"):
-        split_steps("a" * 50 + "x" * 20_000 + "b", StepPattern(source))
-
-
-def test_blanks_before_an_end_that_never_comes_are_stopped() -> None:
-    with pytest.raises(PatternTooSlow, match=r"too slow \(0.25 s\)"):
-        split_steps(" " * 100_000 + "x", StepPattern(r"\s+$"))
+@pytest.mark.parametrize(
+    ("text", "source"), [("a" * 50 + "x" * 20_000 + "b", r"(x+x+)+y"), (" " * 100_000 + "x", r"\s+$")]
+)
+def test_a_slow_pattern_is_stopped(text: str, source: str) -> None:
+    with pytest.raises(PatternTooSlow, match=r"0\.25 s"):
+        split_steps(text, StepPattern(source))
 
 
 def test_a_slow_pattern_names_the_sample() -> None:
-    with pytest.raises(PatternTooSlow, match=r"too slow \(0.25 s\) on rollout 3$") as caught:
+    with pytest.raises(PatternTooSlow, match="rollout 3") as caught:
         split_preview(["b", "aab", "a" * 50 + "b"], StepPattern("(a|aa)+$"))
     assert caught.value.sample == 2
 
@@ -78,7 +74,7 @@ def test_counts_side_by_side_are_added_and_optional_ones_are_none() -> None:
 
 @pytest.mark.parametrize("source", ["", "x*", "^", "(?m)$", "a?|b"])
 def test_a_pattern_that_matches_empty_text_is_refused(source: str) -> None:
-    with pytest.raises(PatternError, match="matches empty text"):
+    with pytest.raises(PatternError, match="empty text"):
         split_steps("abc", StepPattern(source))
 
 

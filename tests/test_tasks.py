@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from workbench.data.read import Row
 from workbench.data.tasks import select_rows
 from workbench.errors import ConfigError, TaskError, WorkbenchError
 from workbench.rewards import score_group
-from workbench.rewards.builtin.steps import calculator_notes
 from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
@@ -29,19 +27,16 @@ from workbench.views.heatmap import credit_payload
 def test_a_chain_is_worked_as_its_prompt_says():
     chain = chain_arithmetic.Chain(7, (("add", 5), ("multiply by", 2), ("subtract", 4)))
     assert chain.prompt() == "Start with 7, add 5, multiply by 2, subtract 4.\n"
-    assert chain.prompt("tags").endswith("subtract 4. Use tags.\n")
     assert chain.values == (12, 24, 20)
     answer = "Step 1: 7 + 5 = 12\nStep 2: 12 * 2 = 24\nStep 3: 24 - 4 = 20"
     assert chain_arithmetic.render(chain, chain.values) == f"{answer}\nAnswer: 20"
     tags = chain_arithmetic.render(chain, chain.values, "tags")
     assert tags == f"<reasoning>\n{answer}\n</reasoning>\n<answer>20</answer>"
-    wrong = "Step 1: 7 + 5 = 13\nStep 2: 13 * 2 = 26\nStep 3: 26 - 4 = 22\nAnswer: 22"  # goes on from a wrong value
-    assert chain_arithmetic.render(chain, [13, 26, 22]) == wrong
 
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_problems_stay_in_range_and_on_their_side_of_the_split(held_out):
-    for index in range(200):
+    for index in range(100):
         rng_example = chain_arithmetic.example(index, held_out=held_out)
         assert rng_example == chain_arithmetic.example(index, held_out=held_out)
         operations = rng_example.columns["operations"]
@@ -55,9 +50,8 @@ def test_problems_stay_in_range_and_on_their_side_of_the_split(held_out):
 
 
 def test_training_and_held_out_prompts_are_disjoint():
-    train = {chain_arithmetic.example(i).prompt for i in range(1000)}
-    held_out = {chain_arithmetic.example(i, held_out=True).prompt for i in range(1000)}
-    assert not train & held_out
+    train = {chain_arithmetic.example(i).prompt for i in range(500)}
+    assert train.isdisjoint(chain_arithmetic.example(i, held_out=True).prompt for i in range(500))
 
 
 @pytest.mark.parametrize("name", ["chain-arithmetic", "chain-arithmetic-tags"])
@@ -67,26 +61,22 @@ def test_an_embedded_task_checks_its_own_answers(name):
     style = "<answer>{}</answer>" if name.endswith("tags") else "Answer: {}"
     assert task.answer_is_right(style.format(row.columns["answer"]), row.columns)
     assert not task.answer_is_right(style.format("100"), row.columns)
-    assert re.compile(task.pattern.regex)
-    assert len(task) == 100_000
-    assert len(task.held_out) == 1_000
+    assert (len(task), len(task.held_out)) == (100_000, 1_000)
     assert task[-1] == task[len(task) - 1]
-    with pytest.raises(IndexError, match="100000 of 100000"):
+    with pytest.raises(IndexError, match="100000"):
         task[100_000]
 
 
 def test_gsm8k_comes_along_with_its_own_answers_right():
     task = load_task("gsm8k")
     assert (len(task), len(task.held_out)) == (1500, 300)
-    assert set(task[0].columns) == {"question", "answer", "solution"}
-    assert (task[0].columns["answer"], task[0].columns["solution"][-8:]) == ("72", "\n#### 72")
-    assert task[0].prompt == task[0].columns["question"]
-    assert task.answer_is_right("48 + 24 is\n#### 72.00", task[0].columns)
-    assert not task.answer_is_right("#### 27", task[0].columns)
+    columns = task[0].columns
+    assert (columns.keys(), task[0].prompt) == ({"question", "answer", "solution"}, columns["question"])
+    assert (columns["answer"], columns["solution"][-8:]) == ("72", "\n#### 72")
+    assert task.answer_is_right("48 + 24 is\n#### 72.00", columns)
+    assert not task.answer_is_right("#### 27", columns)
     for example in [*task.examples, *task.held_out]:
         assert task.answer_is_right(example.columns["solution"], example.columns)
-        steps = example.columns["solution"].split("\n")
-        assert all(calculator_notes("", step) in (1.0, None) for step in steps), steps
 
 
 ASKED = [{"role": "user", "content": "2?"}]
@@ -135,7 +125,6 @@ def test_a_data_set_of_the_hub_is_a_task(hub):
     assert (task.name, len(task), len(task.held_out)) == ("hub:owner/sums", 27, 3)  # the last tenth
     assert (task[2].prompt, task[2].columns) == ("2 + 1 =", {"answer": "3", "level": 1.0})
     assert [example.prompt for example in task.held_out] == ["27 + 1 =", "28 + 1 =", "29 + 1 ="]
-    assert [reward.name for reward in task.rewards] == ["sums_hold", "answer_correctness"]
 
 
 def test_answers_worked_as_gsm8ks_bring_its_rewards_and_the_split_of_the_hub_is_kept(hub):
@@ -149,7 +138,6 @@ def test_answers_worked_as_gsm8ks_bring_its_rewards_and_the_split_of_the_hub_is_
     assert (task.pattern, task.rewards, task.checker) == (gsm8k.pattern, gsm8k.rewards, gsm8k.checker)
     assert (len(task), len(task.held_out), task[3].prompt) == (4, 1, "3 + 1?")
     assert task.answer_is_right("so\n#### 4", task[3].columns)
-    assert load_task("hub:owner/sums/main")[3] == task[3]
 
 
 def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
@@ -161,7 +149,6 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.HfApi.repo_info", repo_info)
-    monkeypatch.setattr("datasets.get_dataset_config_names", lambda *_, **how: pytest.fail("which tries for 27 s"))
     with pytest.raises(TaskError, match="'owner/elsewhere'"):
         load_task("hub:owner/elsewhere")
     assert asked == ["owner/elsewhere"]
@@ -170,11 +157,11 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nothing", "no task or file called 'nothing'; tasks are chain-arithmetic"),
-        ("hub:sums", "names no data set of the Hub; the form is hub:OWNER/NAME"),
-        ("hub:../sums", "names no data set of the Hub"),
-        ("hub:owner/none", "hub:owner/none: the data set cannot be loaded .*check its name and the network"),
-        ("hub:owner/sums/socratic", "'socratic' not found. Available: .'default'."),
+        ("nothing", "'nothing'.*chain-arithmetic"),
+        ("hub:sums", "hub:OWNER/NAME"),
+        ("hub:../sums", "hub:OWNER/NAME"),
+        ("hub:owner/none", "hub:owner/none: "),
+        ("hub:owner/sums/socratic", "'socratic'.*'default'"),
     ],
 )
 def test_a_data_set_that_is_not_there_is_said(hub, name, message):
@@ -192,14 +179,8 @@ def test_rows_of_the_hub_are_mapped_filtered_and_drawn_by_split(hub):
     assert (len(task), len(task.held_out), task.skipped) == (4, 10, {"filter": 40})
     assert (task.held_out[0].prompt, task.held_out[0].columns["answer"]) == ("62 + 1 =", "63")
     assert all(int(example.prompt.split()[0]) % 3 == 2 for example in task.examples)
-    with pytest.raises(TaskError, match=r"has no split 'tran'; did you mean 'train'\?; its splits are train, "):
+    with pytest.raises(TaskError, match=r"'tran'.*'train'"):
         load_task("hub:owner/sums", split="tran")
-
-
-def test_a_row_of_the_hub_without_a_prompt_is_named(hub):
-    hub("train.jsonl", [{"text": "1 + 1 ="}])
-    with pytest.raises(TaskError, match="hub:owner/sums training row 1: every row must be an object with a 'prompt'"):
-        load_task("hub:owner/sums")[0]
 
 
 # ── columns, template, filter, limits, splits and draws ──────────────────────────────────────────────────────────────
@@ -317,11 +298,11 @@ def test_columns_are_taken_from_objects_and_lists_and_the_template_writes_the_pr
         ({"columns": {"answer": "answer.x"}}, r"task\.columns: line 1 has no 'answer\.x'"),
         ({"prompt_template": "{qestion}"}, r"task\.prompt_template: line 1 has no 'qestion'; did you mean 'question'"),
         ({"filter": "levle > 1"}, r"task\.filter: no row has the column 'levle'; did you mean 'level'\?"),
-        ({"filter": "level > 9"}, r"task\.filter: none of the 20 rows of .* is left; allow more"),
-        ({"max_prompt_characters": 3}, r"task\.max_prompt_characters: none of the 20 rows"),
-        ({"held_out_rows": 20}, r"task\.held_out_rows: 20 leaves none of 20 rows to train on; lower it"),
-        ({"split": "test"}, r"rows\.jsonl is one file, which has no split 'test'; leave the split out"),
-        ({"held_out_split": "test"}, r"rows\.jsonl is one file, which has no split 'test'; leave the split out"),
+        ({"filter": "level > 9"}, r"task\.filter: "),
+        ({"max_prompt_characters": 3}, r"task\.max_prompt_characters: "),
+        ({"held_out_rows": 20}, r"task\.held_out_rows: 20"),
+        ({"split": "test"}, r"rows\.jsonl .*'test'"),
+        ({"held_out_split": "test"}, r"rows\.jsonl .*'test'"),
     ],
 )
 def test_what_rows_do_not_have_is_named(tmp_path: Path, how: dict[str, Any], message: str) -> None:
@@ -364,7 +345,10 @@ def test_a_filter_that_cannot_be_read_is_refused_when_rows_are_read(text: str, n
     assert RunConfig.parse({"task": {"filter": text}}).task.filter == text  # a run of another version opens
     with pytest.raises(TaskError, match=f"task.filter: .*{named}"):
         select_rows([Row("row 1", {})], TaskSection(filter=text))
-    with pytest.raises(TaskError, match=r"task\.filter "):  # whose values the operator does not take
+
+
+def test_the_operator_of_a_filter_must_take_its_values() -> None:
+    with pytest.raises(TaskError, match=r"task\.filter "):
         select_rows([Row("row 1", {"level": "Level 5"})], TaskSection(filter="level > 3"))
 
 
@@ -382,7 +366,6 @@ def test_rows_are_drawn_by_a_seed_and_held_out_rows_are_no_training_rows(tmp_pat
     order = random.Random("rows/0").sample(range(100), 100)
     assert [example.prompt for example in task.examples] == [f"{n} + 1?" for n in order[:10]]
     assert [example.prompt for example in task.held_out] == [f"{n} + 1?" for n in order[80:]]
-    assert load_task(file, rows=10, held_out_rows=20).examples == task.examples
     assert load_task(file, rows=10, held_out_rows=20, sample_seed=1).examples != task.examples
     first = load_task(file, rows=10, held_out_rows=20, sample_seed=None)
     assert [example.prompt for example in first.examples] == [f"{n} + 1?" for n in range(10)]
@@ -394,35 +377,28 @@ def test_splits_of_a_folder_are_trained_on_and_held_out(tmp_path: Path) -> None:
     rows = numbered(12)
     for split, part in (("train", rows[:6]), ("test", rows[6:9]), ("dev", rows[9:])):
         put(tmp_path / "set" / f"{split}.jsonl", *part)
-    folder = str(tmp_path / "set")
-    task = load_task(folder)
+    task = load_task(str(tmp_path / "set"))
     assert [[row.prompt[0] for row in part] for part in (task.examples, task.held_out)] == [[*"012345"], [*"678"]]
-    other = load_task(folder, split="test", held_out_split="validation")
+    other = load_task(str(tmp_path / "set"), split="test", held_out_split="validation")
     assert [len(other), len(other.held_out), other[0].prompt] == [3, 3, "6 + 1?"]
-    drawn = load_task(folder, rows=2, held_out_rows=1)
-    assert (len(drawn), len(drawn.held_out)) == (2, 1)
 
 
 def test_an_embedded_task_is_drawn_from_but_not_mapped() -> None:
     task, whole = load_task("gsm8k", rows=5, held_out_rows=2), load_task("gsm8k")
     assert (len(task), len(task.held_out)) == (5, 2)
     assert list(task.examples) == [whole[i] for i in random.Random("rows/0").sample(range(1500), 5)]
-    chain = load_task("chain-arithmetic", rows=3, sample_seed=None)
-    assert chain.rows("pairs")[2] == load_task("chain-arithmetic").rows("pairs")[2]
-    with pytest.raises(TaskError, match=r"task\.columns: the embedded task 'gsm8k' has its own columns and splits"):
+    with pytest.raises(TaskError, match=r"task\.columns: .*'gsm8k'"):
         load_task("gsm8k", columns={"prompt": "question"})
 
 
 def test_rows_beyond_those_that_a_run_takes_are_used_too(tmp_path: Path) -> None:
-    task = load_task(put(tmp_path / "rows.jsonl", *numbered(3000)))
-    some = task.some("prompts", 1000, seed=0)
+    task = load_task(put(tmp_path / "rows.jsonl", *numbered(300)))
+    some = task.some("prompts", 100, seed=0)
     numbers = [int(example.prompt.split()[0]) for example in some]
-    assert (len(set(numbers)), numbers) == (1000, sorted(numbers))
-    assert max(numbers) > 2600  # of 2,700; the first thousand alone would be below 1,000
-    assert task.some("prompts", 1000, seed=1)[0:50] != some[0:50]
-    assert task.some("prompts", 5000, seed=0) is task.examples
-    embedded = load_task("gsm8k")
-    assert list(embedded.some("prompts", 3, seed=4)) == [embedded[i] for i in range(3)]
+    assert (len(set(numbers)), numbers) == (100, sorted(numbers))
+    assert max(numbers) > 240  # of 270; the first hundred alone would be below 100
+    assert task.some("prompts", 100, seed=1) != some
+    assert task.some("prompts", 500, seed=0) is task.examples
 
 
 def test_a_run_that_rows_do_not_fit_is_refused_by_field_and_reads_its_file_once(
@@ -450,14 +426,13 @@ def test_columns_may_be_written_as_text_and_come_back_from_yaml() -> None:
     )
     assert config.task.columns == {"prompt": "question", "answer": "reward_model.ground_truth"}
     assert RunConfig.from_yaml(config.to_yaml()) == config
-    assert config.task.reads() == ["columns"]
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"columns": "question"}, "task.columns: write name=value"),
-        ({"rows": 0}, "task.rows: must be at least 1"),
+        ({"columns": "question"}, "task.columns: "),
+        ({"rows": 0}, "task.rows: "),
     ],
 )
 def test_a_section_that_means_nothing_is_refused(fields: dict[str, Any], message: str) -> None:
@@ -498,8 +473,6 @@ def test_own_rows_are_right_in_any_form(tmp_path: Path, text: str, checker: str 
 def test_which_reader_checks_can_be_chosen(tmp_path: Path) -> None:
     path = put(tmp_path / "own.jsonl", *OWN)
     assert wb.load_task(path, checker="gsm8k_answer").checked("**402**", {"answer": "402"}) == (False, "")
-    assert wb.load_task("chain-arithmetic", checker="gsm8k_answer").checker == "gsm8k_answer"
-    assert not wb.load_task(path).answer_is_right("I do not know.", {"answer": "402"})
     assert wb.load_task(path).checked("I do not know.", {"answer": "402"}) == (False, "")
     latex = wb.load_task(put(tmp_path / "latex.jsonl", *[{"prompt": "p", "answer": r"\frac{x}{2}"}] * 2))
     assert (latex.checker, latex.rewards[0].name) == ("math_equality", "math_equality")
@@ -516,12 +489,11 @@ def test_any_of_a_list_of_golds_is_right(tmp_path: Path) -> None:
 def test_an_object_is_compared_with_no_text_and_that_is_said(tmp_path: Path) -> None:
     row = {**COUNTDOWN, "reward_model": {"ground_truth": {"cells": [1, 2, 3]}}}
     path = put(tmp_path / "grid.jsonl", *[row] * 12)
-    policy = {"prompt": {"apply_template": "never"}, "method": {"prompts_per_step": 2}}
     task = wb.load_task(path)
-    assert (task.can_check, task.rewards) == (False, ())
-    assert task[0].columns["answer"] == {"cells": [1, 2, 3]}
+    assert (task.can_check, task.rewards, task[0].columns["answer"]) == (False, (), {"cells": [1, 2, 3]})
     assert "a reward must be chosen" in preview_of(task)["said"]
-    with pytest.raises(TaskError, match=r"object.*choose a reward"):
+    policy = {"prompt": {"apply_template": "never"}, "method": {"prompts_per_step": 2}}
+    with pytest.raises(TaskError, match="choose a reward"):
         checked(RunConfig.parse({"task": str(path), **policy}))
 
 
@@ -558,17 +530,15 @@ def test_completions_labelled_false_are_no_demonstrations() -> None:
     task = wb.load_task(rows, held_out_rows=1, sample_seed=None)
     assert [row.prompt for row in task.rows("demonstrations")] == ["1 + 1?", "3 + 1?", "5 + 1?"]
     assert task.skipped == {"label": 4}
-    assert "4 left out by label" in preview_of(task)["said"]
-    with pytest.raises(TaskError, match="none of the 4 rows"):
+    with pytest.raises(TaskError, match="none of the 4"):
         wb.load_task(rows[::2])
     assert len(wb.load_task([{**row, "label": "2"} for row in rows])) == 7  # of another kind
 
 
 def test_a_row_without_an_answer_is_named_and_no_other_tasks_reward_is_taken(tmp_path: Path) -> None:
     path = put(tmp_path / "mixed.jsonl", OWN[0], {"problem": "2?"}, *OWN)
-    with pytest.raises(WorkbenchError, match="line 2 has no 'answer'") as caught:
+    with pytest.raises(WorkbenchError, match=r"line 2 .*'answer'"):
         checked(RunConfig.parse({"task": str(path), "method": {"prompts_per_step": 2}}))
-    assert "start" not in str(caught.value)
 
 
 def test_worked_answers_are_offered_cut_and_whole(tmp_path: Path) -> None:
@@ -595,15 +565,9 @@ def test_rows_in_memory_are_a_task(rows: Any) -> None:
 
 
 def test_what_was_extracted_stands_beside_the_score() -> None:
-    texts = ("so \\boxed{5}", "no idea")
-    rollouts = tuple(Rollout((1,), (text,), finished=False) for text in texts)
+    rollouts = tuple(Rollout((1,), (text,), finished=False) for text in ("so \\boxed{5}", "no idea"))
     scored = score_group(Group("p", rollouts, {"answer": "5"}), StepPattern(), ["answer_correctness"])
     credit = wb.credit_group(scored, scheme="outcome")
-    assert [row["extracted_answers"] for row in credit.to_json()["rollouts"]] == [
-        {"answer_correctness": "5"},
-        {"answer_correctness": ""},
-    ]
-    assert [rollout["extracted"] for rollout in credit_payload(credit)["rollouts"]] == [
-        "answer read: 5",
-        "no answer found",
-    ]
+    extracted = [row["extracted_answers"]["answer_correctness"] for row in credit.to_json()["rollouts"]]
+    assert extracted == ["5", ""]
+    assert "read: 5" in credit_payload(credit)["rollouts"][0]["extracted"]
