@@ -21,7 +21,7 @@ def supervise(stages: Stages) -> None:
     labels = wb.label_steps(
         config,
         stages.file("labels"),
-        prompts=3 if stages.small else 48,
+        prompts=2 if stages.small else 48,
         first=10_000,
         continuations=2 if stages.small else 8,
         estimation="soft",

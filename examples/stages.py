@@ -30,9 +30,9 @@ class Stages:
         """Train a stage to its end and return its policy or reward model, as ``run:NAME``."""
         settings = {**self.base, **config, "run": {**self.base.get("run", {}), **config.get("run", {})}}
         if self.small:
-            settings["run"] |= {"steps": 2, "save_steps": 2, "eval_steps": 2, "eval_prompts": 4, "watch_prompts": 0}
-            if settings["method"]["name"] in ("grpo", "ppo"):
-                settings["method"] = {"prompts_per_step": 2, **settings["method"]}
+            settings["run"] |= {"steps": 2, "save_steps": 2, "eval_steps": 2, "eval_prompts": 2, "watch_prompts": 0}
+            size = "prompts_per_step" if settings["method"]["name"] in ("grpo", "ppo") else "batch_size"
+            settings["method"] = {**settings["method"], size: 2}
         run = wb.train_to_end(wb.RunConfig(name=f"{self.name}.{stage}", **settings), self.workspace, report=report)
         self._add(stage, **measured(run))
         return f"run:{run.name}"
@@ -47,7 +47,7 @@ class Stages:
     def pairs(self, stage: str, policy: str, prompts: int, first: int) -> Path:
         """Sample pairs of a policy's answers, a right one over a wrong one, to prompts from ``first`` on."""
         config = wb.RunConfig(**{**self.base, "policy": {"path": policy}})
-        prompts = 10 if self.small else prompts
+        prompts = 4 if self.small else prompts
         made = wb.make_pairs(
             config, self.file(stage), prompts=prompts, first=first, per_group=2, workspace=self.workspace, again=True
         )

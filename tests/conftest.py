@@ -37,6 +37,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Libraries make a million objects that stay; the collector need not look through them every 700 objects.
 gc.set_threshold(20_000)
+# Nobody pulls the plug in a test, and what waits for the disk waits for all that others write.
+os.fsync = lambda descriptor: None
 
 # Neither a wall clock nor chance decides whether the checks pass; `--hypothesis-profile search` draws other examples.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -138,6 +140,15 @@ def _trainers_collect_nothing() -> None:
     from accelerate.utils import memory
 
     memory.gc = SimpleNamespace(collect=lambda: 0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _runs_share_sandboxes(request: pytest.FixtureRequest) -> None:
+    """Only where something trains: what trains is slow to import."""
+    if any(item.path == request.path and item.get_closest_marker("training") for item in request.session.items):
+        from tests.in_this_process import share_sandboxes
+
+        share_sandboxes()
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
 """What a run's process does, done in the tests' own: libraries are imported once for all runs."""
 
 import json
+import os
 import signal
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,28 @@ from transformers.utils import logging
 
 from tests.stored_runs import config_of
 from workbench.process.train import Recorder, main
+from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.runs.processes import TRAINING, spawn
+from workbench.sandbox.client import DEADLINE
+from workbench.training import building
 from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
+
+
+def share_sandboxes() -> None:
+    """Give runs that train in this process the same sandbox, which takes half a second to start."""
+    building.Sandbox = _shared_sandbox  # type: ignore[assignment,misc]
+
+
+def _shared_sandbox(deadline: float = DEADLINE, *, isolate: bool = False) -> Sandbox:
+    return _sandbox_of(os.getpid(), deadline, isolate)  # a rank that is forked off needs its own
+
+
+@cache
+def _sandbox_of(process: int, deadline: float, isolate: bool) -> Sandbox:
+    return Sandbox(deadline, isolate=isolate)
 
 
 def trained(config: RunConfig, workspace: Path) -> Run:

@@ -1,6 +1,7 @@
-"""The difference of two runs, and an environment that tests play."""
+"""Runs that are compared with each other: their data, an environment, and the difference of two of them."""
 
 import re
+from typing import Any
 
 from workbench.runs import Run
 
@@ -21,6 +22,18 @@ class Clerk:
 """,
 }
 """An environment that counts the lines of an answer, and says so at every second one."""
+
+
+def stored_rows(method: str, count: int) -> list[dict[str, Any]]:
+    """Return rows for a method that does not sample; none for one that does."""
+    pair = {"chosen": "It is 4.", "rejected": "It is 5."}
+    kinds: dict[str, dict[str, Any]] = {
+        "sft": {"completion": "It is 4."},
+        "dpo": pair,
+        "reward": pair,
+        "prm": {"completions": ["2 + 2 = 4", "So it is 5."], "labels": [True, False]},
+    }
+    return [{"prompt": f"{n} + {n}?\n", **kinds[method]} for n in range(count)] if method in kinds else []
 
 
 def difference(one: Run, other: Run) -> float:

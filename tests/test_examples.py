@@ -90,14 +90,14 @@ def test_groups_without_a_right_answer_train_unless_they_are_gated(
 
 @pytest.mark.training
 def test_methods_are_compared_on_one_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["compare", "--methods", "dpo,grpo", "--seeds", "1", "--completions", "48", "--name", "it", "--json"]
-    argv += ["--workspace", str(tmp_path), "--run.eval_prompts", "4", "--run.device", "cpu"]
-    argv += ["--method.prompts_per_step", "2"]
+    argv = ["compare", "--methods", "dpo,grpo", "--seeds", "1", "--completions", "24", "--name", "it", "--json"]
+    argv += ["--workspace", str(tmp_path), "--run.eval_prompts", "2", "--run.device", "cpu"]
+    argv += ["--method.prompts_per_step", "2", "--method.sampling.num_generations", "4"]
     assert main(argv) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["method"], row["seed"], row["completions"], row["models"]) for row in rows] == [
-        ("dpo", 0, 48, 2),
-        ("grpo", 0, 48, 1),
+        ("dpo", 0, 24, 2),
+        ("grpo", 0, 24, 1),
     ]
     assert rows[0]["base_accuracy"] == rows[1]["base_accuracy"]  # the same prompts and draws
     trained = open_run("it.grpo.0.trained", tmp_path).config()

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from tests.in_this_process import keep_inputs
-from tests.resumes import CLERK
+from tests.in_this_process import keep_inputs, written
+from tests.resumes import CLERK, stored_rows
 from workbench.schema import WatchedRow
 from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
@@ -30,7 +30,7 @@ SAMPLED: dict[str, dict[str, Any]] = {
 }
 STORED: dict[str, dict[str, Any]] = {
     "dpo": {"method": {"name": "dpo", "batch_size": 2}, "run": {"watch_every": 1}},
-    "prm": {"method": {"name": "prm", "batch_size": 4}, "run": {"eval_steps": 1, "eval_prompts": 5}},
+    "prm": {"method": {"name": "prm", "batch_size": 4}, "run": {"eval_steps": 1, "eval_prompts": 3}},
 }
 
 
@@ -58,10 +58,14 @@ def train(folder: Path, name: str, ranks: int) -> dict[str, Any]:
     and ``redrawn`` prompts. Of one on stored rows: the ``logged`` numbers, and ``watched``: the texts' values by step.
     """
     parts = SAMPLED.get(name) or STORED[name]
-    sampling = {"num_generations": 8, "max_completion_length": 112 if "distinct" in name else 64}
+    sampling = {"num_generations": 8, "max_completion_length": 32 if "redrawn" in name else 64}
     method = {"prompts_per_step": 1, "sampling": sampling} if name in SAMPLED else {}
     run = {"steps": 1 if name in SAMPLED else 2, "eval_steps": 0, "save_steps": 0, "ranks": ranks, "device": "cpu"}
+    run |= {"watch_prompts": 1 if name in STORED else 0}
     data = {"method": {**method, **parts["method"]}, "run": {**run, **parts.get("run", {})}}
+    if name in STORED:
+        folder.mkdir(parents=True, exist_ok=True)
+        data["task"] = written(folder, *stored_rows(name, 30), name=f"{name}-{os.environ.get('RANK')}.jsonl")
     config = RunConfig.parse(
         {**data, "optimiser": {"warmup_steps": 0}, "environment": parts.get("environment", {"name": None})}
     )
