@@ -67,9 +67,6 @@ def save(run: RunDir) -> None:
 
 
 if __name__ == "__main__":
-    if os.environ.get("RANK", "0") != "0":  # only the first rank writes
-        while True:
-            signal.pause()
     directory = RunDir(sys.argv[1])
     directory.set_status("running", device="cpu")
     behaviour = {f.__name__: f for f in (finish, obey, save)}

@@ -61,26 +61,13 @@ def test_seeds_are_read_off_at_each_others_places() -> None:
     assert second["reward"] == ([10, 15], [4, 6])
 
 
-def test_the_overlay_offers_time_and_completions(tmp_path: Path) -> None:
-    rows = [{"step": step, "reward": step / 10, "seconds": 2.0 * step} for step in (1, 2)]
-    store(tmp_path, "a", rows)
-    answer = runs.overlay(tmp_path, ["a"], "completions")
-    assert answer["axis"] == "completions"
-    assert answer["axes"][:4] == ["step", "seconds", "completions", "reward"]
-    assert runs.overlay(tmp_path, ["a"], "nonsense")["axis"] == "step"
-
-
-def test_two_runs_answers_to_a_prompt_that_both_watch(tmp_path: Path) -> None:
-    services = Services(tmp_path)
-    try:
-        for name, step in (("a", 4), ("b", 9)):
-            store(tmp_path, name).dir.rollouts.write(step, [worked_credit()], watched=True)
-        store(tmp_path, "bare")
-        answer = side_by_side(services, ["a", "b"], 3)
-        assert (answer["index"], answer["count"], answer["steps"], answer["error"]) == (0, 1, [4, 9], "")
-        drawn = [json.loads(drawing)["prompt"] for drawing in answer["drawings"]]
-        assert drawn == [worked_credit().scored.group.prompt] * 2
-        assert "'bare' has no answers to watched prompts" in side_by_side(services, ["a", "bare"], 0)["error"]
-        assert "no run 'gone'" in side_by_side(services, ["a", "gone"], 0)["error"]
-    finally:
-        services.close()
+def test_two_runs_answers_to_a_prompt_that_both_watch(tmp_path: Path, services: Services) -> None:
+    for name, step in (("a", 4), ("b", 9)):
+        store(tmp_path, name).dir.rollouts.write(step, [worked_credit()], watched=True)
+    store(tmp_path, "bare")
+    answer = side_by_side(services, ["a", "b"], 3)
+    assert (answer["index"], answer["count"], answer["steps"], answer["error"]) == (0, 1, [4, 9], "")
+    drawn = [json.loads(drawing)["prompt"] for drawing in answer["drawings"]]
+    assert drawn == [worked_credit().scored.group.prompt] * 2
+    assert "'bare'" in side_by_side(services, ["a", "bare"], 0)["error"]
+    assert "no run 'gone'" in side_by_side(services, ["a", "gone"], 0)["error"]

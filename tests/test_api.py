@@ -39,12 +39,9 @@ def client(app: App, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clien
 def test_five_functions_are_public_and_each_tells_its_types(client: Client) -> None:
     endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert endpoints.keys() == FUNCTIONS
-    parameters = {one["parameter_name"]: one for one in endpoints["/sample"]["parameters"]}
-    assert parameters["prompt"]["python_type"]["type"] == "str"
-    assert not parameters["prompt"]["parameter_has_default"]
-    assert parameters["num_generations"]["parameter_default"] == 8
-    assert endpoints["/read_metrics"]["description"].startswith("Read the metrics of a training run")
     assert all(endpoint["description"] for endpoint in endpoints.values())
+    parameters = {one["parameter_name"]: one for one in endpoints["/sample"]["parameters"]}
+    assert parameters["num_generations"]["parameter_default"] == 8
 
 
 def test_the_script_of_the_help_page_runs_as_it_is_printed(app: App, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,10 +73,6 @@ def test_runs_and_their_metrics_are_read(client: Client, workspace: Path) -> Non
     run.append_metrics({"step": 2, "reward": 0.5})
     second = client.predict(run="mine", cursor=first["cursor"], api_name="/read_metrics")
     assert second["rows"] == [{"step": 2, "reward": 0.5}]
-    (RunDir.create(workspace, RunConfig(name="torn")).path / "status.json").write_text("{")
-    torn = next(one for one in client.predict(api_name="/list_runs")["runs"] if one["run"] == "torn")
-    assert torn["state"] == "unreadable"
-    assert "status.json" in torn["reason"]
 
 
 @pytest.mark.parametrize(
@@ -153,9 +146,8 @@ def test_mcp_offers_what_only_reads_and_to_the_owner_alone(tmp_path: Path) -> No
         assert "event: complete" in stream
 
 
-def test_a_group_to_sample_is_given_up_when_nobody_listens(tmp_path: Path) -> None:
+def test_a_group_to_sample_is_given_up_when_nobody_listens(services: Services) -> None:
     """Gradio closes what a function yields from once its caller has gone."""
-    services = Services(tmp_path)
     given_up = threading.Event()
 
     def sample(*args: Any, on_event: Callable[[Any], None], cancelled: Callable[[], bool], **options: Any) -> None:
@@ -170,7 +162,6 @@ def test_a_group_to_sample_is_given_up_when_nobody_listens(tmp_path: Path) -> No
     assert "64 answers" in next(answers)["status"]
     answers.close()  # type: ignore[attr-defined]
     assert given_up.wait(60)
-    services.close()
 
 
 @pytest.mark.filterwarnings("ignore")  # Gradio's own, of pandas, after each event

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import BENCHES, schemes
+from benchmarks import schemes
 from benchmarks.__main__ import main
 from benchmarks.trained import Where
 from tests.stored_runs import store
@@ -20,11 +20,6 @@ def test_a_benchmark_prints_its_rows(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert result["bench"] == "credit"
     (outcome,) = [row for row in result["rows"] if row["what"] == "outcome"]
     assert (outcome["unit"], outcome["ratio"], outcome["against"]) == ("ms", 1.0, "outcome")
-
-
-def test_without_a_name_it_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["benches"]) == set(BENCHES)
 
 
 def test_cells_are_chosen_by_name_and_only_what_finished_is_read(

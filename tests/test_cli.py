@@ -1,11 +1,10 @@
 """The command line: flags made from the configuration, plain messages for errors, and --json that programs can read."""
 
-import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
 
@@ -15,15 +14,11 @@ from tests.stored_runs import config_of as config_of_run
 from workbench import runs
 from workbench.cli import main
 from workbench.cli import runs as run_commands
-from workbench.credit import SCHEMES, Normalise, Range, Scheme
 from workbench.errors import ConfigError
 from workbench.rundir import RunDir
 from workbench.runs import launch, list_runs
 from workbench.schema import Group, Rollout
 from workbench.training.methods import RunConfig
-from workbench.ui.handlers import fields as credit_form
-
-COMMANDS = ("app", "sample", "score", "train", "runs", "iterative", "compare")
 
 
 @pytest.fixture
@@ -228,13 +223,10 @@ def test_it_runs_as_a_module_and_loads_nothing_heavy() -> None:
 
 def test_help_names_the_commands_and_a_commands_flags(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    helped = capsys.readouterr().out
-    assert [command for command in COMMANDS if command not in helped] == []
+    assert "iterative" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["train", "--help"])
-    helped = capsys.readouterr().out
-    assert "--json" in helped
-    assert "Optimiser steps. (default: 84)" in " ".join(helped.split())
+    assert "Optimiser steps. (default: 84)" in " ".join(capsys.readouterr().out.split())
 
 
 # -- runs -----------------------------------------------------------------------------------------------------------
@@ -285,19 +277,13 @@ def test_an_interrupt_stops_the_run(
 
 
 def test_a_detached_run_is_listed_shown_and_stopped(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    at = ["--workspace", str(workspace)]
-    assert main(["runs", *at]) == 0
-    assert "no runs yet" in capsys.readouterr().out
-    assert main(["train", *at, "--task", "go_on", "--name", "a", "--detach", "--json"]) == 0
+    at = ["--workspace", str(workspace), "--json"]
+    assert main(["train", *at, "--task", "go_on", "--name", "a", "--detach"]) == 0
     assert answer(capsys)["name"] == "a"
-
-    assert main(["runs", "--json", *at]) == 0
+    assert main(["runs", *at]) == 0
     (listed,) = answer(capsys)["runs"]
     assert (listed["name"], listed["state"], listed["scheme"]) == ("a", "running", "process")
-    assert main(["runs", "show", "a", *at]) == 0
-    assert "running" in capsys.readouterr().out
-
-    for argv in (["runs", "stop", "a", *at, "--json"], ["runs", "show", "a", "--json", *at]):
+    for argv in (["runs", "stop", "a", *at], ["runs", "show", "a", *at]):
         assert main(argv) == 0
         assert answer(capsys)["state"] == "stopped"
     assert main(["runs", "stop", "a", *at]) == 2
@@ -369,14 +355,10 @@ def test_sample_and_score_the_embedded_policy(tmp_path: Path, capsys: pytest.Cap
     small = ["--method.sampling.num_generations", "2", "--method.sampling.max_completion_length", "6", "--seed", "3"]
     assert main(["sample", *small, "--index", "5", "--json"]) == 0
     text = capsys.readouterr().out
-    group = Group.from_json(json.loads(text))
-    assert len(group) == 2
-    assert group.sampling["seed"] == 3
+    assert Group.from_json(json.loads(text)).sampling["seed"] == 3
     (tmp_path / "group.json").write_text(text)
     assert main(["score", "--group", str(tmp_path / "group.json"), "--json"]) == 0
-    again = answer(capsys)
-    assert main(["score", *small, "--index", "5", "--json"]) == 0
-    assert answer(capsys) == again  # the same seed samples the same group
+    assert len(answer(capsys)["rollouts"]) == 2
 
 
 @pytest.mark.parametrize("command", ["sample", "score", "step-values"])
@@ -389,47 +371,12 @@ def test_what_is_sampled_is_looked_at_before_the_policy_is_loaded(
     assert flags[0] in capsys.readouterr().err
 
 
-# -- options of any type ----------------------------------------------------------------------------------------------
-
-
-def toy(
-    batch: Any,
-    *,
-    normalise: Normalise = "pooled",
-    scale: bool = True,
-    far: Annotated[bool, "Look far"] = False,
-    side: Annotated[Literal["left", "right"], "Which side"] = "left",
-    depth: Annotated[float, Range("How deep", 0, 9)] = 1.0,
-) -> Any:
-    """Toy."""
-
-
-@pytest.fixture
-def toy_scheme(monkeypatch):
-    monkeypatch.setitem(SCHEMES, "toy", Scheme("toy", formula="A = 0", reference="nowhere", compute=toy))
-
-
-def test_switches_choices_and_numbers_of_a_scheme_work_in_yaml_flags_form_and_docs(toy_scheme, monkeypatch):
-    options = {"far": True, "side": "right", "depth": 2.0}
-    config = RunConfig.parse({"method": {"credit": {"scheme": "toy", "options": options}}})
-    again = RunConfig.from_yaml(config.to_yaml())
-    assert again.grpo.credit.options == options
-    assert [type(value) for value in again.grpo.credit.options.values()] == [bool, str, float]
-    text = config_of("--method.credit.scheme", "toy", "--method.credit.options", "far=true,side=right,depth=2")
-    assert text.grpo.credit.options == options
-    for wrong in ("side=up", "far=maybe"):
+def test_options_of_a_scheme_are_set_by_a_flag():
+    scheme = ("--method.credit.scheme", "min", "--method.credit.options")
+    assert config_of(*scheme, "signed=true,temperature=2").grpo.credit.options == {"signed": True, "temperature": 2.0}
+    for wrong in ("signed=maybe", "temperature=far"):
         with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
-            config_of("--method.credit.scheme", "toy", "--method.credit.options", wrong)
-    kinds = {option.name: option.kind for option in SCHEMES["toy"].options}
-    assert {name: kinds[name] for name in options} == {"far": "switch", "side": "choice", "depth": "number"}
-    fields = {name: option.kind for name, option in credit_form.options_of("toy").items()}
-    assert {name: fields[name] for name in options} == {name: kinds[name] for name in options}
-    section = credit_form.with_settings({"scheme": "toy"}, options)
-    assert credit_form.credit_config(section).options == options
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
-    page = importlib.import_module("registries").schemes()
-    assert "| `far` | `False` | on or off | Look far |" in page
-    assert "| `side` | `left` | `left`, `right` | Which side |" in page
+            config_of(*scheme, wrong)
 
 
 def test_options_of_a_built_in_reward_are_set_by_a_flag():

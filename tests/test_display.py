@@ -13,10 +13,9 @@ from workbench import views
 from workbench.checks import Difficulty, preflight, probe, split_step_demo
 from workbench.checks.clinic import check_rewards
 from workbench.checks.reward_check import check_reward
-from workbench.credit import compare_credits, credit_group
+from workbench.credit import compare_credits
 from workbench.policies.step_values import StepValues
 from workbench.rundir import RunDir
-from workbench.views import describe
 
 EVIL = "<img src=x onerror=alert(1)>\u202e"
 
@@ -64,31 +63,6 @@ def nouns():
 NOUNS = nouns()
 
 
-@pytest.mark.parametrize("name", NOUNS)
-def test_html_holds_no_markup_of_a_model(name):
-    html = views.html(NOUNS[name])
-    assert "<img" not in html
-    assert "<style>" in html
-
-
-def test_step_values_are_a_row_a_rollout_coloured_from_the_lowest_to_the_highest():
-    counts, cut = ((2, 2, 2), (2,)), wb.StepPattern(r"\n", "ends")
-    values = StepValues(
-        ((0.0, 0.5, 1.0), (0.25,)), ((0.0, 0.2, 0.0), (None,)), counts, counts, 0.5, 2, 0, 0.5, "f", cut
-    )
-    rows = re.findall(r"<tr>(.*?)</tr>", views.html(values))[1:]
-    # 0 is the strongest orange, 1 the strongest blue, the middle neither; 0.25 lies half way down.
-    assert [re.findall(r'<td class="(.*?)"(?: style="--s:(.*?)")?>(.*?)</td>', row) for row in rows] == [
-        [
-            ("number", "", "1"),
-            ("number below", "1.00", "0.00"),
-            ("number", "", "0.50 ± 0.20"),
-            ("number above", "1.00", "1.00"),
-        ],
-        [("number", "", "2"), ("number below", "0.50", "0.25"), ("", "", ""), ("", "", "")],
-    ]
-
-
 @pytest.fixture(scope="module")
 def shell():
     made = InteractiveShell()
@@ -98,19 +72,15 @@ def shell():
 
 
 @pytest.mark.parametrize("name", NOUNS)
-def test_a_registered_shell_shows_it_richly_and_as_text(name, shell):
+def test_a_registered_shell_shows_it_as_text_and_richly_without_a_models_markup(name, shell):
     data, _ = shell.display_formatter.format(NOUNS[name])
     assert data["text/plain"] == views.text(NOUNS[name])
-    drawn = re.sub(r"workbench-\w+-[0-9a-f]{8}", "", data["text/html"])
-    assert drawn == re.sub(r"workbench-\w+-[0-9a-f]{8}", "", views.html(NOUNS[name]))
-
-
-def test_every_view_is_of_a_class_that_there_is_and_has_a_description():
-    from importlib import import_module
-
-    for (module, name), view in views.VIEWS.items():
-        assert getattr(import_module(module), name).__name__ == name
-        assert callable(getattr(describe, view))
+    drawn, html = (
+        re.sub(r"workbench-\w+-[0-9a-f]{8}", "", text) for text in (data["text/html"], views.html(NOUNS[name]))
+    )
+    assert drawn == html
+    assert "<img" not in html
+    assert "<style>" in html
 
 
 def test_an_explanation_in_a_terminal_adds_up():
@@ -133,13 +103,6 @@ def test_importing_in_ipython_registers_the_views():
     assert printed.strip() == "['text/html', 'text/plain']"
 
 
-def test_what_rewards_are_compared_with_has_its_own_name():
-    credit = credit_group(
-        make_credit([make_rollout(["a"]), make_rollout(["b"])], [[0], [0]], [[1.0], [0.0]], [1, 0]).scored, "prpo"
-    )
-    assert [(term.centre, term.mean) for term in credit.explain(0, 0).terms] == [("fixed mean", 0.5), ("mean", 0.5)]
-
-
 def test_a_credits_rows_and_json_are_the_same_numbers():
     # The first row's steps 1 1 0 in a pool of mean 4/9 and std sqrt(5/18), as in test_credit.
     credit = worked_credit()
@@ -147,13 +110,8 @@ def test_a_credits_rows_and_json_are_the_same_numbers():
     assert [row["reward"] for row in first] == [1.0, 1.0, 0.0]
     assert [round(row["normalised"], 3) for row in first] == [1.054, 1.054, -0.843]
     assert [row["advantage"] for row in first] == [float(credit.of(0)[row["last_token"]]) for row in first]
-    assert list(first[0]) == [
-        *("start", "end", "matched", "text", "first_token", "last_token", "scores", "reward", "normalised", "advantage")
-    ]
-    whole = credit.to_json()
-    assert whole["scheme"] == "process"
-    assert whole["rollouts"][0]["steps"] == first
-    assert whole["rollouts"][0]["advantages"] == credit.of(0).tolist()
+    whole = credit.to_json()["rollouts"][0]
+    assert (whole["steps"], whole["advantages"]) == (first, credit.of(0).tolist())
 
 
 def test_an_opened_run_has_its_view_its_curves_and_its_sentences(tmp_path):

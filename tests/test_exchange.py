@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.credits import worked_credit
@@ -141,8 +140,3 @@ def test_a_row_that_is_none_is_named(tmp_path):
 
 def test_the_schema_is_that_of_the_row():
     assert json.loads(SCHEMA.read_text()) == StepCredit.model_json_schema()
-
-
-def test_float32_survives_the_file():
-    advantages = np.float32(rows()[0].advantages)
-    assert StepCredit.model_validate_json(rows()[0].model_dump_json()).advantages == advantages.tolist()

@@ -10,7 +10,7 @@ from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.checks.metrics import METRICS
 from workbench.training.methods import METHODS
 from workbench.views.cards import FOLDER
-from workbench.views.curves import Chart, Line, Seeds, columns_of, figure, folds, overlay_charts, run_charts
+from workbench.views.curves import Seeds, columns_of, figure, folds, overlay_charts, run_charts
 from workbench.views.heatmap import credit_payload, to_json, why_payload
 from workbench.views.panels import LARGE, PANELS, panels_of
 
@@ -116,13 +116,6 @@ def test_a_plotly_figure_holds_the_numbers_of_the_panels_that_have_data():
     assert len(figure(run_charts(columns_of(ROWS), ["loss"])).data) == 1
     with pytest.raises(ValueError, match="nothing to draw"):
         figure(run_charts({}))
-
-
-def test_a_band_of_a_plotly_figure_is_filled_between_its_ends():
-    low, high, mean = figure([Chart("a", (Line("one", [1, 2], [2.0, 3.0], [1.0, 2.0], [3.0, 5.0]),), "step")]).data
-    assert [list(trace.y) for trace in (low, high, mean)] == [[1, 2], [3, 5], [2, 3]]
-    assert (low.fill, high.fill, mean.fill) == (None, "tonexty", None)
-    assert (mean.line.color, high.fillcolor) == ("#4a4fc4", "rgba(74, 79, 196, 0.16)")
 
 
 def test_the_pages_plotly_is_the_packages_own_version():

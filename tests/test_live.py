@@ -151,33 +151,30 @@ def test_the_link_opens_the_group_under_its_scheme_while_the_page_runs(tmp_path)
     assert list((tmp_path / page_link.PAGES).iterdir()) == []
 
 
-def test_the_link_splits_by_the_preset_and_says_what_has_to_be_set_by_hand(tmp_path):
+def test_the_link_splits_by_the_preset_or_carries_the_pattern_and_names_what_has_to_be_set_by_hand(tmp_path):
+    """The thoughts have no line "Step", so that the steps alone do not tell whether they were left out."""
+
     def mine(prompt, step, **columns):
         return 1.0
 
-    group = wb.group_of("q", ["Step 1: a\nb", "c\n"])
+    group = wb.group_of("q", ["<think>12</think>Step 1: 7\n", "<think>12\n"])
+    switched = replace(wb.load_task("chain-arithmetic").pattern, leave_out_thinking=True)
+    scored = [
+        wb.score_group(group, wb.StepPattern(r"\n+", kind="ends"), [mine]),
+        wb.score_group(group, wb.StepPattern("t", kind="ends"), [mine]),
+        wb.score_group(group, switched, ["think_format"]),
+    ]
+    assert wb.StepPattern(**scored[2].pattern) == switched
     with page_link.announced(tmp_path, "http://one/"):
-        lines, odd = (
-            open_in_page(wb.score_group(group, wb.StepPattern(regex, kind="ends"), [mine]), tmp_path)
-            for regex in (r"\n+", "a")
-        )
-    assert "&preset=line" in lines.url
-    assert lines.note == "For the same colours, set the rewards (mine) there as they are here."
-    assert "preset" not in odd.url
-    assert odd.note == "For the same colours, set the step pattern and the rewards (mine) there as they are here."
-
-
-def test_the_link_carries_the_switches_of_the_pattern(tmp_path):
-    """The thoughts have no line "Step", so that the steps alone do not tell whether they were left out."""
-    task = wb.load_task("chain-arithmetic")
-    group = wb.group_of("q", ["<think>12</think>Step 1: 7", "<think>12"])
-    pattern = replace(task.pattern, leave_out_thinking=True)
-    scored = wb.score_group(group, pattern, ["think_format"])
-    assert wb.StepPattern(**scored.pattern) == pattern
-    with page_link.announced(tmp_path, "http://one/"):
-        query = parse_qs(urlsplit(open_in_page(scored, tmp_path).url).query)
-    assert json.loads(query["settings"][0]) == {"method.pattern.leave_out_thinking": True}
-    assert "preset" not in query
+        links = [open_in_page(one, tmp_path) for one in scored]
+    queries = [parse_qs(urlsplit(link.url).query) for link in links]
+    assert [query.get("preset") for query in queries] == [["line"], None, None]
+    assert json.loads(queries[2]["settings"][0]) == {"method.pattern.leave_out_thinking": True}
+    assert [("pattern" in link.note, "mine" in link.note) for link in links] == [
+        (False, True),
+        (True, True),
+        (False, False),
+    ]
 
 
 @pytest.mark.browser

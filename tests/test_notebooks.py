@@ -125,12 +125,9 @@ def test_a_notebook_is_kept_without_outputs(path):
     assert all(not cell.outputs and cell.execution_count is None for cell in code_cells(notebook))
 
 
-def first_code(path: Path) -> str:
-    return code_cells(nbformat.read(path, as_version=4))[0].source
-
-
 def test_ones_own_answers_are_a_coloured_heatmap_in_under_ten_lines():
-    lines = [line for line in first_code(ROOT / "notebooks" / "01_first_look.ipynb").splitlines() if line.strip()]
+    first = code_cells(nbformat.read(ROOT / "notebooks" / "01_first_look.ipynb", as_version=4))[0]
+    lines = [line for line in first.source.splitlines() if line.strip()]
     assert len(lines) < 10
     body, last = "\n".join(lines[:-1]), lines[-1]
     names: dict[str, object] = {}

@@ -1,6 +1,7 @@
 """The public surface, pinned: a name that goes or comes is a decision, not an accident."""
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -81,11 +82,6 @@ def test_every_name_in_the_documentation_and_the_notebooks_is_there() -> None:
     assert {name: file for name, file in found.items() if not hasattr(wb, name)} == {}
 
 
-def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(AttributeError, match="module 'workbench' has no attribute 'no_such_name'"):
-        _ = wb.no_such_name
-
-
 def in_a_fresh_interpreter(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
@@ -99,7 +95,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_the_names_that_need_no_model_load_no_torch() -> None:
     needing = {"beliefs", "load_policy", "sample_group", "step_values", "with_importances", "with_reference"}
     code = (
-        "import sys, workbench as wb\n"
+        "import sys, workbench as wb, workbench.policies.client\n"
         f"[getattr(wb, name) for name in wb.__all__ if name not in {needing}]\n"
         "print({'torch', 'gradio', 'transformers', 'trl'} & sys.modules.keys())"
     )
@@ -107,8 +103,9 @@ def test_the_names_that_need_no_model_load_no_torch() -> None:
 
 
 def test_threads_wait_briefly_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import os, workbench; print(os.environ['GOMP_SPINCOUNT'])"
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    assert in_a_fresh_interpreter(code).strip() == "1000"
-    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    assert in_a_fresh_interpreter(code).strip() == "7"
+    for before, after in (("", "1000"), ("7", "7")):
+        monkeypatch.setenv("GOMP_SPINCOUNT", before)
+        if not before:
+            monkeypatch.delenv("GOMP_SPINCOUNT")
+        importlib.reload(wb)
+        assert os.environ["GOMP_SPINCOUNT"] == after

@@ -164,21 +164,6 @@ def test_rows_come_back_with_null_for_what_is_not_finite_and_name_it(run: RunDir
     assert cursor == len(content)
 
 
-def test_a_resume_supersedes_the_later_rows_and_tells_who_has_read_them(run: RunDir) -> None:
-    for step in (0, 1, 2, 3):
-        run.append_metrics({"step": step, "try": 1})
-    rows, cursor = run.read_metrics()
-    assert [row["step"] for row in rows] == [0, 1, 2, 3]
-    run.append_metrics(metrics.resumed(1, checkpoint="checkpoint-1"))
-    run.append_metrics({"step": 2, "try": 2})
-    with pytest.raises(RunError, match="was resumed from step 1 since; read again from 0"):
-        run.read_metrics(cursor)
-    rows, cursor = run.read_metrics()
-    assert [(row["step"], row["try"]) for row in rows] == [(0, 1), (1, 1), (2, 2)]
-    run.append_metrics({"step": 3, "try": 2})
-    assert run.read_metrics(cursor)[0] == [{"step": 3, "try": 2}]
-
-
 def test_corrupt_rows_are_skipped_and_named_by_their_line(run: RunDir) -> None:
     bad = [b'{"step": 1, "lo\n', b"\x00\xff\n", b"\n"]
     path = run.path / "metrics.jsonl"

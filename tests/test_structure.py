@@ -55,13 +55,6 @@ def test_no_import_goes_round_in_a_circle(sources: dict[str, ast.Module]) -> Non
     assert circle(graph) == []
 
 
-def test_a_circle_is_found_in_functions_and_type_checking_too() -> None:
-    a = "if TYPE_CHECKING:\n    from p.b import B\n"
-    b = "def f():\n    import p.a\n"
-    graph = {name: imports(ast.parse(text), {"p.a", "p.b"}) for name, text in (("p.a", a), ("p.b", b))}
-    assert sorted(set(circle(graph))) == ["p.a", "p.b"]
-
-
 def test_only_the_packages_root_and_methods_import_ours_by_string(sources: dict[str, ast.Module]) -> None:
     loading = {
         f"{name}:{node.lineno}"

@@ -23,22 +23,13 @@ from workbench.config import SamplingConfig
 from workbench.policies.sampler import sample_rows
 
 
-class ModelInput(SimpleNamespace):
-    @classmethod
-    def from_ints(cls, tokens):
-        assert all(type(token) is int for token in tokens)
-        return cls(ids=list(tokens))
-
-
-class TensorData(SimpleNamespace):
-    @classmethod
-    def from_numpy(cls, array):
-        return cls(data=array.tolist(), dtype=str(array.dtype))
+def tensor(array):
+    return SimpleNamespace(data=array.tolist(), dtype=str(array.dtype))
 
 
 types = SimpleNamespace(
-    ModelInput=ModelInput,
-    TensorData=TensorData,
+    ModelInput=SimpleNamespace(from_ints=lambda tokens: SimpleNamespace(ids=list(tokens))),
+    TensorData=SimpleNamespace(from_numpy=tensor),
     Datum=lambda model_input, loss_fn_inputs: SimpleNamespace(model_input=model_input, loss_fn_inputs=loss_fn_inputs),
     SamplingParams=lambda **named: SimpleNamespace(**({"temperature": 1.0, "top_p": 1.0, "top_k": -1} | named)),
     AdamParams=lambda learning_rate, beta1=0.9, beta2=0.95, eps=1e-12, weight_decay=0.0, grad_clip_norm=0.0: (
@@ -54,12 +45,9 @@ types = SimpleNamespace(
 )
 
 
-class Done:
-    def __init__(self, value):
-        self.value = value
-
-    def result(self, timeout=None):
-        return self.value
+def done(value):
+    """A future that is there already."""
+    return SimpleNamespace(result=lambda timeout=None: value)
 
 
 def answered(call):
@@ -67,7 +55,7 @@ def answered(call):
 
     def asked(self, *args, **kwargs):
         self.wait()
-        return Done(call(self, *args, **kwargs))
+        return done(call(self, *args, **kwargs))
 
     return asked
 
@@ -142,7 +130,7 @@ class TrainingClient(Here):
                 losses = -torch.minimum(ratio * advantages, ratio.clamp(*limits) * advantages)
             total = total + (losses.mean() if self.averages else losses.sum())
             arrays = {"elementwise_loss": losses, "logprobs": new}
-            outputs.append({n: TensorData.from_numpy(np.float32(v.detach().numpy())) for n, v in arrays.items()})
+            outputs.append({n: tensor(np.float32(v.detach().numpy())) for n, v in arrays.items()})
         total.backward()
         return SimpleNamespace(loss_fn_outputs=outputs)
 
@@ -219,4 +207,4 @@ class ServiceClient:
         return self
 
     def get_checkpoint_archive_url(self, run, checkpoint):
-        return Done(SimpleNamespace(url=f"file://{self.folder}/{checkpoint}.tar"))
+        return done(SimpleNamespace(url=f"file://{self.folder}/{checkpoint}.tar"))
