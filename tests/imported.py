@@ -1,6 +1,7 @@
 """Rows read as rollouts, without a file."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ def stretches(rollout: Rollout) -> list[tuple[str, str]]:
     for turn in rollout.turns:
         assert set(rollout.mask[turn.start : turn.end]) <= {int(turn.is_sampled)}
     return [(turn.role, "".join(rollout.texts[turn.start : turn.end])) for turn in rollout.turns]
+
+
+def trained(model: Any, pre_tokenizer: Any, decoder: Any, trainer: Any, texts: Iterable[str]) -> Tokenizer:
+    """Return a tokenizer of this model, trained on texts."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoder
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
 
 
 def tokenizer_with(template: str) -> PreTrainedTokenizerFast:

@@ -137,8 +137,8 @@ def max_rl(group, how, scale):
 
 
 def adca(group, how, scale, process_weight=1.0):
-    steps = [[process_weight * a for a in row] for row in process(group, how, scale)]
-    return added(steps, outcome(group, how, scale))
+    weighed = [[process_weight * a for a in row] for row in process(group, how, scale)]
+    return added(weighed, outcome(group, how, scale))
 
 
 def outcome(group, how, scale):
@@ -170,11 +170,10 @@ def position(group, how, scale):
 
 
 def mean_suffix(group, how, scale):
-    values, rows = among(group.rewards, how, scale), []
-    for row in group.tokens():
-        known = [[values[i][k] for k in group.ahead(i, t) if values[i][k] is not None] for i, t in row]
-        rows.append([mean(later) if later else 0.0 for later in known])
-    return rows
+    values = among(group.rewards, how, scale)
+    later = [[[values[i][k] for k in group.ahead(i, t)] for i, t in row] for row in group.tokens()]
+    known = [[[x for x in ahead if x is not None] for ahead in row] for row in later]
+    return [[mean(ahead) if ahead else 0.0 for ahead in row] for row in known]
 
 
 def min_form(group, how, scale, gamma=1.0, temperature=0.1, signed=False):
@@ -318,7 +317,7 @@ def lambda_grpo(group, how, scale):
 
 
 def ktae(group, how, scale, token_weight=1.0, right_from=1.0):
-    """The authors' code, a token at a time, with its logarithms of factorials."""
+    """The authors' code, a token at a time."""
     known = [(ids, total) for ids, total in zip(group.ids, group.outcomes, strict=True) if total is not None]
     right, wrong = [ids for ids, x in known if x >= right_from], [ids for ids, x in known if x < right_from]
     counted = right and wrong
@@ -334,7 +333,7 @@ def key_token(token, right, wrong):
     c, d = len(right) - a, len(wrong) - b
     n = a + b + c + d
     ways = {
-        k: choose(a + c, k) * choose(b + d, a + b - k) / choose(n, a + b)
+        k: math.comb(a + c, k) * math.comb(b + d, a + b - k) / math.comb(n, a + b)
         for k in range(n + 1)
         if 0 <= a + b - k <= b + d and k <= a + c
     }
@@ -352,10 +351,6 @@ def key_token(token, right, wrong):
     combined = (fisher + entropy(a + c, b + d) - inside) * x / 2
     sigmoid = 1 / (1 + math.exp(-combined)) if combined > -700 else 0.0
     return (sigmoid - 0.5) * 2
-
-
-def choose(n, k):
-    return math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1))
 
 
 def entropy(*counts):

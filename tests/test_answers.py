@@ -265,8 +265,8 @@ def test_which_of_several_answers_is_read(gold: str, text: str, expected: float)
     ["Answer: ", r"\boxed{", "<answer>", "$", "**a", "#### ", "answer is ", "Answer:\n", r"\boxed{1}, ", "\n", "1_1"],
 )
 def test_a_policy_that_repeats_itself_is_read_in_linear_time(text: str) -> None:
-    assert final_answer(text * 20_000) != "5"  # minutes, if each mark were read to its end
-    assert score("math_equality", rf"\boxed{{{text * 20_000}}}", answer="5") == 0.0
+    assert final_answer(text * 10_000) != "5"  # minutes, if each mark were read to its end
+    assert score("math_equality", rf"\boxed{{{text * 10_000}}}", answer="5") == 0.0
 
 
 def test_a_prompt_that_opened_the_thinking_is_told_by_its_column() -> None:
@@ -279,9 +279,7 @@ def test_a_prompt_that_opened_the_thinking_is_told_by_its_column() -> None:
 def test_an_object_is_no_text_to_compare_with_and_an_empty_column_no_gold() -> None:
     with pytest.raises(ValueError, match="object"):
         is_right("6", {"numbers": [1, 2, 3], "target": 6})
-    assert is_right("6", None) is None
-    assert is_right("6", []) is None
-    assert is_right(None, "6") is False
+    assert [is_right("6", None), is_right("6", []), is_right(None, "6")] == [None, None, False]
 
 
 def test_the_reasoning_is_what_stands_before_the_answer() -> None:
@@ -380,6 +378,5 @@ def test_rewards_that_extract_log_what_they_took_for_the_answer(name: str) -> No
     texts = ["<answer>7</answer>", "#### 7", "<SOLUTION>7</SOLUTION>", r"\boxed{7}", "no idea"]
     assert function is not None
     function(prompts=["p"] * 5, completions=texts, answer=["7"] * 5, log_extra=logged.setdefault)
-    (column, values) = next(iter(logged.items()))
-    assert (column, set(values)) == ("extracted_answer", {"7", ""})
-    assert values[-1] == ""
+    assert set(logged["extracted_answer"]) == {"7", ""}
+    assert logged["extracted_answer"][-1] == ""

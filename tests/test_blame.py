@@ -9,13 +9,10 @@ import pytest
 
 from benchmarks import blame
 from benchmarks.__main__ import main
-from benchmarks.planted import KINDS, Truth, check_culprits, pattern_of, planted_groups, write
+from benchmarks.planted import KINDS, Truth, check_culprits, planted_groups, write
 from workbench.assets import BLAME
-from workbench.credit import SCHEMES, assign_credit, credit_group
-from workbench.rewards import score_group
+from workbench.credit import SCHEMES, assign_credit
 from workbench.rewards.answers import goes_wrong_at
-from workbench.ui.handlers.scoring import blame_said, which_scheme
-from workbench.views.heatmap import credit_payload
 
 SPANS = ((0, 1), (2, 3))
 RIGHT = Truth("right", SPANS, (True, True), (), (0, 1, 2, 3))
@@ -53,17 +50,6 @@ def test_the_rows_of_outcome_and_process_by_hand() -> None:
     # process: A = 1 1 0.5 0.5 and -1 -1 0.5 0.5; mean |A| = 6 / 8.
     row = _row("process")
     assert (row["step"], row["push"], row["position"]) == pytest.approx((1.0, -1 / 0.75, 0.5 / 0.75), abs=1e-6)
-
-
-def test_the_page_outlines_the_planted_culprits() -> None:
-    for planted in planted_groups("chain-arithmetic", 20):
-        scored = score_group(planted.group, pattern_of(planted.task), ["step_correctness"])
-        payload = credit_payload(credit_group(scored))
-        for truth, rollout in zip(planted.truths, payload["rollouts"], strict=True):
-            found = [step["culprit"] for step in rollout["steps"] if "culprit" in step]
-            if truth.kind == "repaired":  # step_correctness goes on from the line that was wrong
-                found = found[:1]
-            assert found == list(truth.culprits)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +109,7 @@ def test_changing_a_culprit_makes_its_step_right_and_no_earlier_token_differs(ta
 
 
 def test_ranks_correlate_as_worked_out_by_hand() -> None:
-    correlation, low, high = blame.spearman([1, 2, 3, 4], [10, 30, 20, 40])
-    assert correlation == pytest.approx(0.8)  # 1 - 6 * 2 / (4 * 15)
-    assert low <= correlation <= high
+    assert blame.spearman([1, 2, 3, 4], [10, 30, 20, 40])[0] == pytest.approx(0.8)  # 1 - 6 * 2 / (4 * 15)
     assert blame.spearman([1, 1, 2, 3], [1, 2, 3, 4])[0] == pytest.approx(4.5 / np.sqrt(4.5 * 5))
 
 
@@ -156,9 +140,3 @@ def test_a_call_for_all_writes_rows_the_pages_file_and_two_pictures(
     for name in ("blame.svg", "blame-learning.svg"):
         words = {text.text for text in ElementTree.parse(tmp_path / name).iter("{http://www.w3.org/2000/svg}text")}
         assert {"process", "outcome"} <= words
-
-
-def test_the_page_has_a_line_a_scheme() -> None:
-    assert blame_said(0.55, 0.26, ["drop the separators", "hedge"]).startswith("55 % of the blame (26 %)")
-    assert blame_said(0.14, 0.14, []) == "14 % of the blame"
-    assert which_scheme().count("<dt>") == len(json.loads(BLAME.read_text())["schemes"])

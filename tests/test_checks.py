@@ -357,8 +357,6 @@ def test_a_watched_reward_is_correlated_with_the_trained_ones_within_groups():
     metrics = group_metrics(credit_groups(scored, "process"))
     assert metrics["rewards/digits/trained_correlation"] == pytest.approx(0.5**0.5)
     assert "rewards/contains_equals/trained_correlation" not in metrics
-    counted = group_metrics(credit_groups(scored, "process", outcome_weight=1.0))
-    assert "rewards/digits/trained_correlation" in counted  # its weight is 0 all the same
 
 
 def test_preflight_counts_who_is_pushed_against_the_verdict_over_all_groups():
@@ -377,7 +375,6 @@ def test_preflight_names_a_negative_weight_on_a_reward_that_judges():
     lines = named(preflight_of([replace(credit, scored=replace(credit.scored, rewards=tuple(turned)))], STARTS))
     assert (lines["weight of step_correctness"].level, lines["weight of step_correctness"].value) == ("check", "-1")
     assert "weight of short" not in lines  # -1 on a reward for length is as it may be
-    assert not any(name.startswith("weight") for name in named(preflight_of([credit], STARTS)))
 
 
 @pytest.mark.parametrize(("scheme", "level"), [("outcome", "check"), ("process", "stop")])
@@ -653,8 +650,6 @@ def test_edits_that_an_episode_has_no_place_for_are_not_made() -> None:
     assert edited("ignore a result", rollout=2) is None  # it would be the repeated call
     single = Group("?", (Rollout((1,), ("Answer: 3",), finished=False),), COLUMNS)
     assert [edited(name, single) for name in TURN_EDITS] == [None] * len(TURN_EDITS)
-    talk = Group("?", (written("Hm.\n", "?\n", "Answer: 3"),), COLUMNS)
-    assert edited("make an empty call", talk) is None
 
 
 def test_a_reward_for_calls_that_parse_pays_for_repeating_them_under_process() -> None:
@@ -666,7 +661,6 @@ def test_a_reward_for_calls_that_parse_pays_for_repeating_them_under_process() -
     episodes = (written("call: 37*8\n", "= 296\n", "Answer: 296"), written("call: 37 8\n", "= error\n", "Answer: 1"))
     group = Group("Start with 37.", episodes, COLUMNS, sampling={"environment": {"name": "calculator"}})
     report = probe(group, TURNS, ["call_parses"], ["process", "step"])
-    assert list(report.results) == list(TURN_EDITS)
     first = report.results["repeat a call"]["process"].gains[0]
     assert first.first == pytest.approx((0.70701, 1.15450), abs=1e-4)
     assert report.results["repeat a call"]["process"].pays

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.checks.clinic import FAMILIES, FORMS, STRATEGIES, ClinicReport, check_rewards, clinic_rows, write_row
+from workbench.checks.clinic import FAMILIES, STRATEGIES, ClinicReport, check_rewards, clinic_rows, write_row
 from workbench.cli import main
 from workbench.rewards import RewardConfig, Sandbox
 from workbench.rewards.builtin import BUILTINS
@@ -20,7 +20,6 @@ def test_each_family_has_rows_of_right_and_wrong_answers_with_a_public_thread() 
     rows = clinic_rows()
     assert {(row.family, row.right) for row in rows} == set(product(FAMILIES, (True, False)))
     assert all(re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+", row.thread) for row in rows)
-    assert all(set(row.forms) <= set(FORMS) for row in rows)
     assert write_row("[open]a[close][from][wrong][to-]", "tags", "1209") == (
         "<reasoning>\na\n</reasoning>\n<answer>\n2310\n</answer>"
     )
@@ -32,9 +31,7 @@ def test_the_step_reward_of_the_embedded_task_is_tried_too() -> None:
 
     (right, wrong) = check_rewards(["step_correctness", begins]).rewards
     assert (right.tried, right.findings) == (7, ())
-    assert [finding.advice.partition(",")[0] for finding in wrong.findings] == [
-        "compare whole numbers", "read one result",
-    ]  # fmt: skip
+    assert len(wrong.findings) == 2
 
 
 # ── hand-made faults ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,7 +115,6 @@ def test_a_reward_over_its_deadline_is_called_that_and_nothing_else(
 
 
 def test_right_rewards_pass_as_the_built_in_ones_are() -> None:
-    assert check_rewards(["gsm8k_answer"]).rewards[0].tried > 30
     for name in BUILTINS:
         if not name.startswith("trl:"):
             report = check_rewards([name])
@@ -137,7 +133,7 @@ def test_the_gsm8k_recipes_known_faults_are_found() -> None:
     names = ["correctness", "int", "strict_format", "soft_format", "xmlcount"]
     report = recipe(*(f"{name}_reward_func" for name in names))
     by_name = dict(zip(names, report.rewards, strict=True))
-    assert [by_name[name].looks_at for name in names] == ["answer", "format", "format", "format", "format"]
+    assert [one.looks_at for one in report.rewards] == ["answer", *["format"] * 4]
     advice = {name: [f.advice for f in one.findings if f.level != "ok"] for name, one in by_name.items()}
     assert sum("re.DOTALL" in text for text in advice["strict_format"]) == 3
     assert sum("re.DOTALL" in text for text in advice["soft_format"]) == 4
@@ -151,8 +147,7 @@ def test_the_gsm8k_recipes_known_faults_are_found() -> None:
 
 def test_open_r1s_two_rewards_share_no_form_and_one_rewards_a_gold_that_cannot_be_read() -> None:
     report = recipe("accuracy_reward", "format_reward")
-    assert report.rewards[0].forms == ("think_box", "boxed")
-    assert report.rewards[1].forms == ("think_answer",)
+    assert [one.forms for one in report.rewards] == [("think_box", "boxed"), ("think_answer",)]
     assert "no common form" in [f.name for f in report.together]
     assert any("the right answer of the data cannot be read" in f.meaning for f in report.rewards[0].findings)
     assert any("begin" in f.meaning and f.name == "template" for f in report.rewards[1].findings)

@@ -58,6 +58,8 @@ def reward(**changes):
         ({"run": {"steps": 1.5}}, r"run\.steps: .*1\.5"),
         ({"run": {"project": ""}}, r"run\.project: "),
         ({"run": 3}, "run: "),
+        ({"task": {"name": "gsm8k", "columns": "question"}}, r"task\.columns: "),
+        ({"task": {"name": "gsm8k", "rows": 0}}, r"task\.rows: "),
         *(({"name": name}, "name: ") for name in ("  ", "../../x", "a\0b", "a\n", ".hidden")),
         ({"name": "x" * 300}, "name: .* 302 "),
         ({"method": {"loss_type": "vespo"}}, "method.loss_type: .*grpo, bnpo"),

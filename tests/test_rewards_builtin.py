@@ -1,5 +1,6 @@
 """The built-in rewards on answers worked by hand, good, bad and out to cheat."""
 
+import random
 from typing import Any
 
 import pytest
@@ -123,10 +124,17 @@ def test_each_slip_costs_the_step_it_is_in(text: str, expected: list[Any]) -> No
     assert scores(text) == expected
 
 
-def test_a_skipped_operation_is_blamed_once() -> None:
-    four = [*OPERATIONS, ["+", 1]]
-    text = ONE + "Step 3: 12 - 4 = 8\nStep 4: 8 + 1 = 9\nAnswer: 9"
-    assert scores(text, operations=four) == [1, 0, 1, 0]
+@pytest.mark.parametrize(
+    ("text", "operations", "expected"),
+    [
+        # A skipped operation is blamed once.
+        (ONE + "Step 3: 12 - 4 = 8\nStep 4: 8 + 1 = 9\nAnswer: 9", [*OPERATIONS, ["+", 1]], [1, 0, 1, 0]),
+        # Results below zero are read.
+        ("Step 1: 7 - 9 = -2\nStep 2: -2 * 2 = -4\nAnswer: -4", [["-", 9], ["*", 2]], [1, 1, 1]),
+    ],
+)
+def test_other_chains_by_hand(text: str, operations: Any, expected: list[Any]) -> None:
+    assert scores(text, operations=operations) == expected
 
 
 @pytest.mark.parametrize(
@@ -180,39 +188,28 @@ def test_each_completion_of_a_batch_is_judged_by_its_own_row_and_chat_is_read_to
     assert given == [[1.0], [1.0], [None]]
 
 
-def test_results_below_zero_are_read() -> None:
-    text = "Step 1: 7 - 9 = -2\nStep 2: -2 * 2 = -4\nAnswer: -4"
-    assert scores(text, operations=[["-", 9], ["*", 2]]) == [1, 1, 1]
-
-
 def test_missing_columns_are_named() -> None:
-    with pytest.raises(RewardError, match="'start' and 'operations'; the data has the columns answer"):
+    with pytest.raises(RewardError, match="'start' and 'operations'"):
         judged(["c"], [["c"]], answer=["20"])
-    with pytest.raises(RewardError, match="'answer'; the data has no columns"):
+    with pytest.raises(RewardError, match="'answer'"):
         call_reward("answer_correctness", answer_correctness, Batch(["p"], ["c"]))
 
 
 @pytest.mark.parametrize("style", ["steps", "tags"])
 def test_the_tasks_own_answers_are_right_and_its_noisy_ones_blamed_once_each(style: Any) -> None:
-    import random
-
     pattern = TAGS if style == "tags" else LABELS_AND_ANSWER
     rng = random.Random(0)
-    for _ in range(200):
+    for _ in range(100):
         chain = chain_arithmetic.draw_chain(rng)
         operations = [[chain_arithmetic.SYMBOL[name], operand] for name, operand in chain.operations]
-        results, wrong, value = [], 0, chain.start
-        for name, operand in chain.operations:
-            right = chain_arithmetic.apply(name, value, operand)
-            slip = rng.random() < 0.3
-            value = right + (1 if slip else 0)
-            wrong += slip
+        slips = [rng.random() < 0.3 for _ in operations]
+        results, value = [], chain.start
+        for (name, operand), slip in zip(chain.operations, slips, strict=True):
+            value = chain_arithmetic.apply(name, value, operand) + slip
             results.append(value)
         text = chain_arithmetic.render(chain, results, style)
         given = judged([text], [cut(text, pattern)], start=[chain.start], operations=[operations])[0]
-        assert len(given) == len(results) + 1
-        assert given.count(0.0) == wrong
-        assert given.count(1.0) == len(given) - wrong
+        assert given == [*(float(not slip) for slip in slips), 1.0]
 
 
 @pytest.mark.parametrize(
@@ -270,21 +267,14 @@ def test_tag_format_wants_each_tag_once_in_order_and_filled(text: str, expected:
 # --- step labels that are wrong for a share of the steps --------------------------------------------------------------
 
 
-def scorer(share: float, seed: int = 0):
-    """The function as it runs: nothing but its own source is there."""
-    config = with_wrong_labels("step_correctness", share, seed=seed)
-    names: dict[str, object] = {}
-    assert config.code is not None
-    exec(config.code, names)
-    return names[config.name]
-
-
-def noisy_labels(share: float, seed: int = 0, prompts: int = 400) -> list[list[float | None]]:
+def noisy_labels(share: float, seed: int = 0, prompts: int = 400) -> Any:
     """Of 400 prompts `n + 1`, each answered by a right step, a right answer, and a line too many."""
-    count = range(prompts)
-    steps = [[f"Step 1: {n} + 1 = {n + 1}\n", f"Answer: {n + 1}\n", "and so on"] for n in count]
-    columns = {"start": list(count), "operations": [[["+", 1]]] * prompts}
-    return scorer(share, seed)([f"{n} + 1" for n in count], ["".join(row) for row in steps], steps, **columns)
+    config = with_wrong_labels("step_correctness", share, seed=seed)
+    names: dict[str, Any] = {}
+    exec(config.code or "", names)  # as it runs: nothing but its own source is there
+    steps = [[f"Step 1: {n} + 1 = {n + 1}\n", f"Answer: {n + 1}\n", "and so on"] for n in range(prompts)]
+    columns = {"start": list(range(prompts)), "operations": [[["+", 1]]] * prompts}
+    return names[config.name]([f"{n} + 1" for n in range(prompts)], ["".join(row) for row in steps], steps, **columns)
 
 
 def test_a_share_of_the_labels_is_turned_and_always_the_same_ones() -> None:
@@ -294,13 +284,12 @@ def test_a_share_of_the_labels_is_turned_and_always_the_same_ones() -> None:
     # 1,200 labels turned with probability 0.3: 360, with a standard deviation of sqrt(1200 * 0.3 * 0.7) = 15.9.
     turned = sum(label != right for row in noisy for label, right in zip(row, [1.0, 1.0, 0.0], strict=True))
     assert abs(turned - 360) < 4 * 15.9
-    assert noisy == noisy_labels(0.3)
     assert noisy[:3] == noisy_labels(0.3, prompts=3)  # whatever stands beside it in the batch
     assert noisy != noisy_labels(0.3, seed=1)
 
 
 def test_what_cannot_be_turned_is_refused() -> None:
-    with pytest.raises(RewardError, match="'answer_correctness' scores no steps from 0 to 1"):
+    with pytest.raises(RewardError, match="'answer_correctness'"):
         with_wrong_labels("answer_correctness", 0.1)
-    with pytest.raises(RewardError, match=r"share is 1\.5; give the part"):
+    with pytest.raises(RewardError, match=r"1\.5"):
         with_wrong_labels("step_correctness", 1.5)

@@ -92,19 +92,18 @@ ends = Ends()
 """
 
 
-def test_a_function_of_a_file_is_named_alike_everywhere(tmp_path) -> None:
+@pytest.mark.parametrize("name", ["exact", "ends"])
+def test_a_function_of_a_file_is_named_alike_everywhere(tmp_path: Path, name: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(FILE)
+    named = f"{file}::{name}"
     group = Group("6 * 12", rollouts_of(*TEXTS), {"answer": "72"})
-    pattern = StepPattern(r"\n", kind="ends")
-    for named in (f"{file}::exact", f"{file}::ends"):
-        of_python = score_group(group, pattern, [named])
-        assert [one.outcome for one in of_python.scored] == [1.0, 0.0]
-        method = {"rewards": [{"name": named}], "credit": {"scheme": "outcome"}}
-        (of_yaml,) = RunConfig.parse({"method": method}).method.reward_functions
-        (of_shell,) = read_rewards({"reward": [named]}, None)
-        assert of_yaml == RewardConfig.parse(of_shell)
-        assert (of_yaml.name, of_yaml.kind, of_yaml.code) == (named.partition("::")[2], "outcome", FILE)
+    assert score_group(group, StepPattern(r"\n", kind="ends"), [named]).outcomes == [1.0, 0.0]
+    method = {"rewards": [{"name": named}], "credit": {"scheme": "outcome"}}
+    (of_yaml,) = RunConfig.parse({"method": method}).method.reward_functions
+    (of_shell,) = read_rewards({"reward": [named]}, None)
+    assert of_yaml == RewardConfig.parse(of_shell)
+    assert (of_yaml.name, of_yaml.kind, of_yaml.code) == (name, "outcome", FILE)
     with pytest.raises(ConfigError, match="gone"):
         RewardConfig.parse({"name": str(tmp_path / "gone.py")})
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trl.rewards
 
-from workbench.credit import credit_group
 from workbench.errors import RewardError
 from workbench.rewards import BUILTINS, RewardConfig, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rundir import RunDir
+from workbench.runs.processes import sources
 from workbench.steps import StepPattern
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.example import first_group
-from workbench.views.heatmap import credit_payload
 
 STEPS = ["Step 1: 7 + 5 = 12\n", "Answer: 12"]
 TEXTS = [
@@ -78,49 +78,40 @@ def test_an_error_names_the_line_of_the_source_that_is_shown(worker: Sandbox) ->
 
 
 def test_every_function_of_trl_is_listed_and_is_called_as_trl_calls_it(worker: Sandbox) -> None:
-    import trl.rewards
-
     listed = {name.removeprefix("trl:") for name in BUILTINS if name.startswith("trl:")}
     assert listed == {name for name in trl.rewards.__all__ if callable(getattr(trl.rewards, name))}
     chat = [[{"role": "assistant", "content": text}] for text in TEXTS]
-    theirs = trl.rewards.accuracy_reward(completions=chat, solution=["12"] * len(TEXTS))
-    assert scores(load_reward("trl:accuracy_reward", worker)) == theirs
-    assert 1.0 in theirs
-    made = trl.rewards.get_cosine_scaled_reward(max_len=128)
-    expected = made(completions=chat, solution=["12"] * len(TEXTS), completion_ids=BATCH.completion_ids)
-    assert scores(load_reward("trl:get_cosine_scaled_reward", worker)) == expected
+    accuracy = trl.rewards.accuracy_reward(completions=chat, solution=["12"] * len(TEXTS))
+    cosine = trl.rewards.get_cosine_scaled_reward(max_len=128)(
+        completions=chat, solution=["12"] * len(TEXTS), completion_ids=BATCH.completion_ids
+    )
+    assert 1.0 in accuracy
+    assert scores(load_reward("trl:accuracy_reward", worker)) == accuracy
+    assert scores(load_reward("trl:get_cosine_scaled_reward", worker)) == cosine
 
 
 def test_options_reach_a_builtin_here_and_in_the_worker_and_are_in_its_source(worker: Sandbox) -> None:
     options = {"ngram_size": 2, "max_penalty": -0.5}
     code = BUILTINS["repetition"].source_with(options)
-    assert BUILTINS["repetition"].source_with(BUILTINS["repetition"].options) == BUILTINS["repetition"].source
     pasted = load_reward(RewardConfig(name="pasted", kind="outcome", code=code), worker)
     named = load_reward(RewardConfig(name="repetition", kind="outcome", options=options), worker)
     assert scores(pasted) == scores(named) != scores(load_reward("repetition"))
-    name = "trl:get_soft_overlong_punishment"
-    config = RewardConfig(name=name, kind="outcome", options={"max_completion_len": 100, "soft_punish_cache": 20})
+    options = {"max_completion_len": 100, "soft_punish_cache": 20}
+    config = RewardConfig(name="trl:get_soft_overlong_punishment", kind="outcome", options=options)
     ninety = Batch(["p"], ["c"], completion_ids=[[1] * 90])
     assert load_reward(config, worker).score(ninety)[0] == [-0.5]  # as in TRL's own example
 
 
 def test_a_runs_directory_keeps_the_code_that_runs_by_hash(tmp_path: Path) -> None:
     """Of the user's code, of a built-in, of one with options, and of TRL's: each file's hash is the manifest's."""
-    from workbench.runs.processes import sources
-
-    mine = "def mine(prompt, step, **columns):\n    return 1.0\n"
-    options = {"ngram_size": 2}
-    config = RunConfig(
-        method={
-            "rewards": [
-                RewardConfig(name="mine", code=mine),
-                RewardConfig(name="tag_format", kind="outcome"),
-                RewardConfig(name="repetition", kind="outcome", options=options),
-                RewardConfig(name="trl:accuracy_reward", kind="outcome"),
-            ]
-        }
-    )
-    config = RunConfig.from_yaml(config.to_yaml())
+    mine, options = "def mine(prompt, step, **columns):\n    return 1.0\n", {"ngram_size": 2}
+    rewards = [
+        {"name": "mine", "code": mine},
+        {"name": "tag_format", "kind": "outcome"},
+        {"name": "repetition", "kind": "outcome", "options": options},
+        {"name": "trl:accuracy_reward", "kind": "outcome"},
+    ]
+    config = RunConfig.from_yaml(RunConfig(method={"rewards": rewards}).to_yaml())
     run = RunDir.create(tmp_path, config, sources(config))
     manifest = json.loads((run.path / "rewards" / "manifest.json").read_text())
     kept = {row["name"]: (run.path / "rewards" / row["file"]).read_text() for row in manifest}
@@ -144,9 +135,5 @@ def test_right_and_wrong_are_said_by_one_reward_whatever_is_summed(weight: float
     right = replace(load_reward("step_correctness"), weight=weight)
     scored = score_group(first_group(), StepPattern(), [has_equals, right, "answer_correctness"])
     assert (scored.judge("step"), scored.judge("outcome")) == ("step_correctness", "answer_correctness")
-    assert credit_payload(credit_group(scored))["judges"] == {
-        "outcome": "answer_correctness",
-        "step": "step_correctness",
-    }
     assert score_group(first_group(), StepPattern(), [has_equals]).judge("step") == "has_equals"
     assert score_group(first_group(), StepPattern(), ["turns_penalty"]).judge("step") is None  # -1 and 0: no verdict

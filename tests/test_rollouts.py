@@ -342,11 +342,9 @@ def test_a_group_is_tokenised_when_it_is_asked_for(tmp_path):
 
 def test_progress_is_heard_and_reading_can_be_cancelled(tmp_path):
     heard: list[dict[str, Any]] = []
-    rows = [{"prompt": f"p{n}", "completion": "1"} for n in range(2500)]
-    file = put(tmp_path / "data.jsonl", *rows)
-    assert len(read_groups(file, on_event=heard.append)) == 2500
-    phases = ["reading", "reading, 1,000 rows", "reading, 2,000 rows", "loading the tokenizer"]
-    assert [event["phase"] for event in heard] == phases
+    file = put(tmp_path / "data.jsonl", *({"prompt": f"p{n}", "completion": "1"} for n in range(1500)))
+    assert len(read_groups(file, on_event=heard.append)) == 1500
+    assert [event["phase"] for event in heard] == ["reading", "reading, 1,000 rows", "loading the tokenizer"]
     assert len(read_groups(file, cancelled=lambda: True)) == 999
 
 
@@ -414,11 +412,6 @@ def test_a_template_that_writes_no_calls_leaves_no_empty_turn() -> None:
         '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>',
     )
     assert "1 episode whose chat template leaves out calls or thoughts" in notes
-    del said[0]["tool_calls"]
-    said[0]["content"], said[1]["role"] = "I add.", "user"
-    [group], _, notes = read({"prompt": [USER], "completion": said}, tokenizer=tokenizer)
-    assert stretches(group.rollouts[0])[0] == ("assistant", "I add.<|im_end|>")
-    assert "leaves out" not in notes
 
 
 # ── TRL's log ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -37,24 +37,22 @@ def isolated() -> Iterator[Sandbox]:
 
 
 def run(worker: Sandbox, body: str, name: str = "mine") -> float | None:
-    lines = "".join(f"    {line}\n" for line in body.splitlines())
-    code = body if body == COUNTER else f"def mine(prompt, step, **columns):\n{lines}"
+    code = body if body == COUNTER else f"def mine(prompt, step, **columns):\n{indent(body, '    ')}\n"
     return load_reward(RewardConfig(name=name, code=code), worker).score(BATCH)[0][0][0]
 
 
 # --- one process ------------------------------------------------------------------------------------------------------
 
 
-def test_one_process_holds_functions_with_a_state_each_and_patterns() -> None:
-    with Sandbox(deadline=60) as worker:
-        assert [run(worker, COUNTER, name) for name in ("first", "first", "second", "first")] == [1, 2, 1, 3]
-        pid = worker.pid
-        assert len(worker.split(["Sa"], StepPattern("S"))) == 1
-        assert worker.pid == pid
-        psutil.Process(pid).kill()
-        while worker._child is not None and worker._child.alive:
-            pass
-        assert run(worker, COUNTER, "first") == 1  # it began anew, and the next call worked
+def test_one_process_holds_functions_with_a_state_each_and_patterns(worker: Sandbox) -> None:
+    assert [run(worker, COUNTER, name) for name in ("first", "first", "second", "first")] == [1, 2, 1, 3]
+    pid = worker.pid
+    assert len(worker.split(["Sa"], StepPattern("S"))) == 1
+    assert worker.pid == pid
+    psutil.Process(pid).kill()
+    while worker._child is not None and worker._child.alive:
+        pass
+    assert run(worker, COUNTER, "first") == 1  # it began anew, and the next call worked
 
 
 def test_it_is_asked_from_many_threads_and_nothing_gets_mixed_up(worker: Sandbox) -> None:
