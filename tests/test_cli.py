@@ -31,7 +31,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             run.note(pid=None)  # nobody waits for this process to end
 
     monkeypatch.setattr(launch, "spawn", spawn)
-    monkeypatch.setattr(launch, "checked", lambda config: config)
+    monkeypatch.setattr(launch, "check_config", lambda config: config)
     monkeypatch.setattr("workbench.cli.arguments.fill_from_task", lambda data: None)
     return tmp_path
 
@@ -54,9 +54,9 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Any:
 
 def test_a_task_brings_a_configuration_of_python_what_it_brings_the_command_line() -> None:
     given = {"task": "gsm8k", "method": {"pattern": {"regex": r"\n\n", "kind": "ends"}}}
-    config = runs.resolved(RunConfig(**given))
+    config = runs.resolve(RunConfig(**given))
     flags = ("--task", "gsm8k", "--method.pattern.regex", r"\n\n", "--method.pattern.kind", "ends")
-    assert config == runs.resolved(config) == config_of(*flags)
+    assert config == runs.resolve(config) == config_of(*flags)
     assert [reward.name for reward in config.grpo.rewards] == ["sums_hold", "answer_correctness"]
     assert (config.grpo.pattern.regex, config.grpo.sampling.max_completion_length) == (r"\n\n", 256)
 

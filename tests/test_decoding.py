@@ -377,7 +377,7 @@ def test_invariant_held_out_accuracy_does_not_depend_on_ranks(random_policy):
     rows = [SimpleNamespace(prompt=f"Start with {number}, add 5.\n", columns=columns[number]) for number in range(22)]
     texts: dict[int, str] = {}
     task = SimpleNamespace(
-        held_out=rows, checked=lambda text, row: (texts.setdefault(row["row"], text) and row["row"] % 2 == 0, "7")
+        held_out=rows, check_answer=lambda text, row: (texts.setdefault(row["row"], text) and row["row"] % 2 == 0, "7")
     )
 
     class Sampler:

@@ -185,7 +185,10 @@ def test_a_run_s_prompts_stops_and_thinking_are_the_preview_s(tmp_path: Path, mo
     assert metrics["completions/clipped_ratio"] == np.mean([rollout.truncated for rollout in rollouts])
     assert inputs["num_items_in_batch"] == sum(len(rollout) for rollout in rollouts if not rollout.truncated)
     # The preview of the same group scores and credits it alike.
-    again = [score_group(credit.scored.group, config.sampled.pattern, config.sampled.rewards) for credit in credits]
+    again = [
+        score_group(credit.scored.group, config.sampling_section.pattern, config.sampling_section.rewards)
+        for credit in credits
+    ]
     options = config.grpo.credit.keywords(but=("scheme",))
     for credit, other in zip(credits, credit_groups(again, "process", **options), strict=True):
         assert credit.scored.scored == other.scored.scored

@@ -208,10 +208,10 @@ def test_rows_of_a_file_are_measured_whichever_prompts_are(tmp_path: Path) -> No
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(f'{{"prompt": "{i}?", "chosen": "1", "rejected": "2"}}\n' for i in range(30)))
     own = RunConfig(method="dpo", task={"data": str(file)}, run={"eval_skip": 200, "eval_prompts": 2})
-    assert [pair.prompt for pair in own.method.held_out_rows(own)] == ["27?", "28?"]  # type: ignore[attr-defined]
+    assert [pair.prompt for pair in own.method.eval_rows(own)] == ["27?", "28?"]  # type: ignore[attr-defined]
     task = RunConfig(method="dpo", run={"eval_skip": 200, "eval_prompts": 2})
     rows = load_task("chain-arithmetic").rows("pairs", held_out=True)
-    assert task.method.held_out_rows(task) == [rows[200], rows[201]]  # type: ignore[attr-defined]
+    assert task.method.eval_rows(task) == [rows[200], rows[201]]  # type: ignore[attr-defined]
 
 
 def test_labels_end_once_enough_was_sampled() -> None:

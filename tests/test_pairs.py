@@ -26,7 +26,7 @@ from workbench.rewards.models.model import load_model, load_trained
 from workbench.rewards.reward import score_group
 from workbench.rundir import RunDir
 from workbench.runs import start
-from workbench.runs.check import checked
+from workbench.runs.check import check_config
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.training.building import measure_rows
@@ -227,7 +227,7 @@ def test_a_reward_model_is_saved_as_any_classifier(
     policy = {"path": small, "lora": lora}
     if lora == "on an adapter":
         policy = {"path": adapter, "lora": {"r": 2, "alpha": 4}}
-        checked(configuration(sums, REWARD, policy))
+        check_config(configuration(sums, REWARD, policy))
     run = RunDir.create(tmp_path, configuration(sums, REWARD, policy, steps=2))
     trainer = train(run)
     learns = [name for name, value in trainer.model.named_parameters() if value.requires_grad]

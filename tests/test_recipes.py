@@ -12,7 +12,7 @@ from workbench.cli.arguments import read_file
 from workbench.data import group_of, load_task
 from workbench.models.find import policy_path
 from workbench.rewards import Batch, load_reward, score_group
-from workbench.runs import Run, find_checkpoint, resolved
+from workbench.runs import Run, find_checkpoint, resolve
 from workbench.steps import PRESETS
 from workbench.training.methods import RunConfig, fill_from_task
 
@@ -170,7 +170,7 @@ def test_each_in_small_comes_to_its_end_and_learns_from_something(tmp_path: Path
         else:
             config.run.steps = 2
         config.run.watch_prompts = 0
-        run = trained(resolved(config, tmp_path), tmp_path)
+        run = trained(resolve(config, tmp_path), tmp_path)
         assert (run.status().state, run.status().step) == ("finished", config.run.steps), run.status().reason
         rows = run.metrics_rows()[0]
         moved = [row["grad_norm"] for row in rows if row.get("grad_norm")]

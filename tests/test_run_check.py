@@ -11,7 +11,7 @@ from workbench.assets import EMBEDDED
 from workbench.errors import WorkbenchError
 from workbench.models.find import policy_path
 from workbench.runs import check, devices
-from workbench.runs.check import checked
+from workbench.runs.check import check_config
 from workbench.runs.launch import start
 from workbench.training.methods import RunConfig
 
@@ -35,9 +35,9 @@ def _code(code: str, **more: object) -> dict:
 
 def test_a_tracker_that_is_not_installed_is_found_before_anything_is_loaded(monkeypatch) -> None:
     monkeypatch.setattr(check, "find_spec", lambda name: None if name == "wandb" else name)
-    checked(RunConfig.parse({"run": {"report_to": ["tensorboard"]}}))
+    check_config(RunConfig.parse({"run": {"report_to": ["tensorboard"]}}))
     with pytest.raises(WorkbenchError, match=r"run\.report_to: wandb.*pip install wandb"):
-        checked(RunConfig.parse({"run": {"report_to": ["tensorboard", "wandb"]}}))
+        check_config(RunConfig.parse({"run": {"report_to": ["tensorboard", "wandb"]}}))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_tracker_that_is_not_installed_is_found_before_anything_is_loaded(monk
 def test_what_cannot_work_is_refused_before_the_queue(data: dict, message: str, monkeypatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(WorkbenchError, match=message):
-        checked(RunConfig.parse(data))
+        check_config(RunConfig.parse(data))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_task_that_a_run_could_not_use_is_refused(rows: list, data: dict, mess
     method = data or {"rewards": [STEPS, {"name": "answer_correctness", "kind": "outcome"}]}
     config = RunConfig.parse({"task": _rows(tmp_path / "rows.jsonl", *rows), "method": method})
     with pytest.raises(WorkbenchError, match=message):
-        checked(config).method.check_rows(config)
+        check_config(config).method.check_rows(config)
 
 
 def test_rows_are_looked_at_in_the_runs_first_second(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_an_adapters_folder_is_looked_at_with_its_base(tmp_path: Path) -> None:
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/gone/base"}')
     (folder / "adapter_model.safetensors").write_bytes(b"")
     with pytest.raises(WorkbenchError, match="there is no folder '/gone/base'"):
-        checked(RunConfig(policy=str(folder)))
+        check_config(RunConfig(policy=str(folder)))
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "tiny"}')
-    assert checked(RunConfig(policy=str(folder))).policy.path == str(folder)
+    assert check_config(RunConfig(policy=str(folder))).policy.path == str(folder)
     with pytest.raises(WorkbenchError, match="is an adapter itself"):
-        checked(RunConfig.parse({"policy": {"path": str(folder), "adapter": "tiny"}}))
+        check_config(RunConfig.parse({"policy": {"path": str(folder), "adapter": "tiny"}}))
 
 
 def test_every_problem_is_named_at_once_and_nothing_is_made(
@@ -153,7 +153,7 @@ def test_every_problem_is_named_at_once_and_nothing_is_made(
     assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 4
     assert not (tmp_path / "runs").exists()
     with pytest.raises(WorkbenchError) as refused:
-        checked(RunConfig(policy="./gone"))
+        check_config(RunConfig(policy="./gone"))
     assert cli.main(["train", "--policy", "./gone", "--workspace", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {refused.value}\n"  # the command line refuses in the same words
 
@@ -168,13 +168,13 @@ def test_paths_of_this_machine_are_stored_as_absolute_ones(tmp_path: Path, monke
     _rows(Path("rows.jsonl"), *[{"prompt": "a", "answer": "b"}] * 20)
     reward = {"name": "prm", "model": {"path": "models/llama", "format": "stepwise"}}
     config = RunConfig.parse({"policy": "models/llama", "task": "rows.jsonl", "method": {"rewards": [reward]}})
-    there = checked(config)
+    there = check_config(config)
     model = there.grpo.rewards[0].model
     assert (there.policy.path, model.path) == (str(tmp_path / "models/llama"),) * 2
     assert there.task.name == str(tmp_path / "rows.jsonl")
     assert config.policy.path == "models/llama"  # what was asked for stays as it is
     (tmp_path / "tiny").mkdir()  # what comes along has its name for itself
-    assert checked(RunConfig()).policy.path == "tiny"
+    assert check_config(RunConfig()).policy.path == "tiny"
 
 
 def test_a_name_that_can_only_be_a_path_is_not_looked_up_on_the_hub(tmp_path: Path, monkeypatch) -> None:

@@ -250,7 +250,7 @@ def test_any_rows_read_in_any_pieces_come_back_in_order(
         (folder / "metrics.jsonl").write_bytes(whole[:end])
         more, cursor = run.read_metrics(cursor)
         read += more
-    assert repr([metrics.restored(row) for row in read]) == repr(rows)  # NaN differs from itself, its name does not
+    assert repr([metrics.restore(row) for row in read]) == repr(rows)  # NaN differs from itself, its name does not
     assert run.corrupt == {}
 
 

@@ -90,11 +90,11 @@ def test_a_run_s_process_is_detached_found_by_its_tag_and_stopped(running: Run) 
     run.dir.note(pid_created=0.0, launched=False)  # its starter died before it noted the process
     assert run.status().state == "running"
     run.dir.note(launched=True)
-    with pytest.raises(KeyboardInterrupt), run.held():
+    with pytest.raises(KeyboardInterrupt), run.stop_on_error():
         raise KeyboardInterrupt
     assert (run.status().state, run.status().reason) == ("stopped", "stopped at step 1 of 84")
     assert processes.members(run.path) == set()
-    with pytest.raises(KeyboardInterrupt), run.held():
+    with pytest.raises(KeyboardInterrupt), run.stop_on_error():
         raise KeyboardInterrupt
     with pytest.raises(RunError, match="already stopped"):
         run.stop()

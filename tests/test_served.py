@@ -17,7 +17,7 @@ from tests.waiting import wait_for
 from workbench.config import EngineSection, ModelConfig, PolicySection, SamplingConfig
 from workbench.data import load_task
 from workbench.errors import EngineError, PolicyError, RewardCodeError, RewardError
-from workbench.models.find import Served, check_section, policy_path, served
+from workbench.models.find import Served, check_section, find_server, policy_path
 from workbench.policies.client import ModelWorker
 from workbench.policies.load import load_policy
 from workbench.policies.monte_carlo import step_values
@@ -59,7 +59,7 @@ def worker():
     ],
 )
 def test_a_name_says_where_a_model_is(name, there):
-    assert served(name) == there
+    assert find_server(name) == there
 
 
 def test_a_served_policy_is_named_with_a_tokenizer_that_is_here():

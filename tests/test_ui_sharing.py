@@ -15,7 +15,7 @@ from tests.drafts import PATTERN, assert_given_back, draft_of, own_row, with_val
 from workbench.credit import credit_group, loss_weights
 from workbench.data import load_task
 from workbench.rewards import Reward, Sandbox, score_group
-from workbench.runs import resolved
+from workbench.runs import resolve
 from workbench.schema import Group
 from workbench.steps import StepPattern
 from workbench.training.methods import RunConfig
@@ -229,7 +229,7 @@ def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_
 def test_a_file_that_names_a_task_brings_what_the_task_does_as_a_run_of_it_would(tmp_path: Path) -> None:
     text = "task: gsm8k\nmethod: {name: grpo, sampling: {temperature: 0.7}}\n"
     opened, _ = open_config(draft_of(), "mine.yaml", text.encode())
-    run = resolved(RunConfig.from_yaml(text), tmp_path)
+    run = resolve(RunConfig.from_yaml(text), tmp_path)
     assert opened.config().method == run.method.model_copy(update={"isolate_rewards": True})
     assert [row.name for row in opened.rows] == [reward.name for reward in load_task("gsm8k").rewards]
 

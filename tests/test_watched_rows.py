@@ -273,5 +273,5 @@ def test_a_resume_drops_later_looks(tmp_path: Path) -> None:
     run.drop_rollouts(after=10)
     assert run.rollouts.steps(watched=True) == [0, 10]
     assert run.rollouts.steps() == []
-    assert run.rollouts.written(10, watched=True) > 0
-    assert run.rollouts.written(10) == 0
+    assert run.rollouts.write_time(10, watched=True) > 0
+    assert run.rollouts.write_time(10) == 0

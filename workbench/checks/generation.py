@@ -29,12 +29,12 @@ class Generation:
     pattern: StepPattern | None = None
 
     @cached_property
-    def scored(self) -> list[StepScores]:
+    def step_scores(self) -> list[StepScores]:
         return [scores for credit in self.credits for scores in credit.scored.scored]
 
     @cached_property
     def step_rewards(self) -> list[float | None]:
-        return [reward for scores in self.scored for reward in scores.rewards]
+        return [reward for scores in self.step_scores for reward in scores.rewards]
 
     @cached_property
     def rollouts(self) -> list[Rollout]:
@@ -54,7 +54,7 @@ class Generation:
         """The scores that a reward function gave to steps, or to completions; None for a function of the other kind."""
         of = [
             row.scores if of_steps else {key: [score] for key, score in row.outcome_scores.items()}
-            for row in self.scored
+            for row in self.step_scores
         ]
         return [score for row in of for score in row[name] if score is not None] if name in of[0] else None
 
@@ -88,7 +88,7 @@ class Generation:
         pairs = [(credit, right) for credit, right in zip(self.credits, rights, strict=True) if right is not None]
         return mean([bool(not any(right) and credit.deciding(right)) for credit, right in pairs] or None)
 
-    def sampled(self, name: str) -> npt.NDArray[np.float64] | None:
+    def token_values(self, name: str) -> npt.NDArray[np.float64] | None:
         """Return the values of each sampled token under ``name`` in a critic's credit; None if there is no critic."""
         rows = [row for credit in self.credits for row in credit.values.get(name, ())]
         masks = [np.array(rollout.mask or [1] * len(rollout), dtype=bool) for rollout in self.rollouts]
@@ -97,7 +97,7 @@ class Generation:
         )
 
     def explained_variance(self) -> float | None:
-        returns, values = self.sampled("return"), self.sampled("value")
+        returns, values = self.token_values("return"), self.token_values("value")
         if returns is None or values is None:
             return None
         variance = float(np.var(returns)) if len(returns) else 0.0
@@ -112,7 +112,7 @@ class Generation:
 
     def clamped_scores(self) -> float | None:
         clip = self.credits[0].options.get("score_clip")
-        outcomes = [scores.outcome for scores in self.scored if scores.outcome is not None]
+        outcomes = [scores.outcome for scores in self.step_scores if scores.outcome is not None]
         return None if clip is None else mean([abs(outcome) > clip for outcome in outcomes])
 
 

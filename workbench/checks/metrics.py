@@ -211,7 +211,7 @@ METRICS: tuple[Metric, ...] = (
         "Mean number of steps of a completion; without a match it is one step.",
         panel="steps",
         label="steps",
-        compute=lambda batch: mean([len(scores.steps) for scores in batch.scored]),
+        compute=lambda batch: mean([len(scores.steps) for scores in batch.step_scores]),
     ),
     Computed(
         "turns_per_answer",
@@ -295,7 +295,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of answers in which the pattern found nothing.",
         panel="shares",
         label="no steps found",
-        compute=lambda batch: mean([not scores.matched and not scores.unsplit for scores in batch.scored]),
+        compute=lambda batch: mean([not scores.matched and not scores.unsplit for scores in batch.step_scores]),
     ),
     Computed(
         "unsplit_share",
@@ -303,7 +303,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of answers that stay unsplit and unscored: the pattern found over 1,000 steps or took too long.",
         panel="shares",
         label="unsplit",
-        compute=lambda batch: mean([scores.unsplit for scores in batch.scored]),
+        compute=lambda batch: mean([scores.unsplit for scores in batch.step_scores]),
     ),
     Metric(
         "resample/prompts",
@@ -452,7 +452,7 @@ METRICS: tuple[Metric, ...] = (
         "ppo: what the token rewards are lowered by, times its weight.",
         panel="token_kl",
         label="π_old to π_ref",
-        compute=lambda batch: mean(batch.sampled("log_ratio")),
+        compute=lambda batch: mean(batch.token_values("log_ratio")),
     ),
     Computed(
         "score_clamped_share",

@@ -102,7 +102,7 @@ class RewardCheck:
                 "turn the reward's sign round" if wrong_way else "",
             ),
             *(Finding(n, "ok", f"{a.share:.1%}", threshold_text(a.threshold)) for n, a in scores if a is not None),
-            *([Finding("first-error F1", "ok", *self.first_error.said)] if self.first_error else []),
+            *([Finding("first-error F1", "ok", *self.first_error.summary)] if self.first_error else []),
             *(Finding("note", "ok", "", note) for note in self.notes),
         ]
 
@@ -333,7 +333,7 @@ class FirstError:
     correct_count: int
 
     @property
-    def said(self) -> tuple[str, str]:
+    def summary(self) -> tuple[str, str]:
         """Return the F1, and what it is of."""
         parts = [
             f"{'–' if share is None else f'{share:.1%}'} of {count:,} {what}"

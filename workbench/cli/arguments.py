@@ -111,7 +111,7 @@ class Settings:
             data = _over(data, {"method": {"rewards": rewards}})
         fill_from_task(data)
         data = _over(data, set_reward_options(data, self.options))
-        return runs.resolved(RunConfig.parse(data), self.workspace)
+        return runs.resolve(RunConfig.parse(data), self.workspace)
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -63,11 +63,11 @@ def probe(
     from workbench.checks import probe, split_step_demo
 
     config = settings.read()
-    set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
+    set_sandbox(config.sampling_section.reward_deadline, isolate=config.sampling_section.isolate_rewards)
     probed: tuple[Group, Any, Sequence[Any]] = split_step_demo()
     if not demo:
         of = read_group(group) if group else sample_configured(config, example_of(config, index))
-        probed = of, config.sampled.pattern, config.sampled.rewards
+        probed = of, config.sampling_section.pattern, config.sampling_section.rewards
     names = [scheme.strip() for scheme in schemes.split(",") if scheme.strip()]
     found = probe(*probed, schemes=names or None, options=config.grpo.credit.keywords(but=("scheme",)))
     write_report(report, found.to_json(), found.suites)
@@ -82,7 +82,7 @@ def _sample_prompts(config: RunConfig, count: int) -> list[Group]:
     task = load_task(config.task)
     indices = sorted(random.Random(config.seed).sample(range(len(task)), min(count, len(task))))
     policy = load_configured(config.policy)
-    options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
+    options = config.sampling_section.sampling.model_dump() | config.prompt.model_dump()
     options["environment"] = config.environment
     return [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]
 
@@ -180,7 +180,10 @@ def check_parity(
     else:
         imported = read_groups(file, tokenizer=tokenizer, format=format, columns=columns_of_map(map))
         config = settings.read()
-        scored = [score_group(group, config.sampled.pattern, config.sampled.rewards) for group in imported.groups]
+        scored = [
+            score_group(group, config.sampling_section.pattern, config.sampling_section.rewards)
+            for group in imported.groups
+        ]
         credits = credit_groups(scored, **config.grpo.credit.keywords())
         logged = [logged_credit(credit) for credit in credits]
         if None in logged:
@@ -188,7 +191,7 @@ def check_parity(
                 f"{file}: group {logged.index(None)} has no advantages to compare; log them with each token"
             )
         bound += ROUNDED.get(imported.facts.format, 0.0)
-        loss, longest = config.grpo.loss_type, config.sampled.sampling.max_completion_length
+        loss, longest = config.grpo.loss_type, config.sampling_section.sampling.max_completion_length
         rows = [*exchange.rows_of(0, [credit for credit in logged if credit is not None], loss, longest)]
         ours = [credit.of(i) for credit in credits for i in range(len(credit.scored.group))]
     found = exchange.compare(rows, ours)

@@ -198,7 +198,7 @@ def mix(
 def _prepare(settings: Settings, out: Path | None) -> RunConfig:
     """Read the configuration, which has an outcome reward; raise TaskError if the file to write is there already."""
     config = settings.read({"method": {"name": "grpo", "credit": {"scheme": "outcome"}}})  # needs one, as this does
-    set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
+    set_sandbox(config.sampling_section.reward_deadline, isolate=config.sampling_section.isolate_rewards)
     if out is not None:
         refuse_to_overwrite(out)
     return config

@@ -61,9 +61,9 @@ def score(
 
     config = settings.read()
     side = None if other is None else Settings({}, {}).read(config.model_dump(mode="json"), other)
-    set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
+    set_sandbox(config.sampling_section.reward_deadline, isolate=config.sampling_section.isolate_rewards)
     of = read_group(group) if group else sample_configured(config, example_of(config, index, held_out, text))
-    pattern, second = config.sampled.pattern, None
+    pattern, second = config.sampling_section.pattern, None
     if side is None:
         scored = score_group(of, pattern, with_policy(config))
         credit = credit_group(scored, **config.grpo.credit.keywords())
@@ -124,7 +124,7 @@ def sample_configured(config: RunConfig, example: Example, policy: Policy | None
     policy = policy or load_configured(config.policy)
     if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, example):
         say(f"note: {note}")
-    options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
+    options = config.sampling_section.sampling.model_dump() | config.prompt.model_dump()
     group = sample_group(policy, example, **options, environment=config.environment, seed=config.seed)
     for note in filter(None, (turn_end_note(group.sampling), group.sampling.get("server"))):
         say(f"note: {note}")
@@ -196,7 +196,7 @@ def step_values(
         return Result(made.to_json(), lambda: str(made))
     one = given if example is None else sample_configured(config, example, policy)
     assert one is not None
-    values = estimate(one) if belief is None else beliefs(policy, one, config.sampled.pattern, of=belief)
+    values = estimate(one) if belief is None else beliefs(policy, one, config.sampling_section.pattern, of=belief)
     if labels is not None:
         say(str(label(valued=[(one, values)])))
 
@@ -231,7 +231,7 @@ def _estimate(
 
     sampling = _sampling(settings, config, group)
     how: dict[str, Any] = {"sampling": sampling, "on_progress": tell}
-    values = step_values(policy, group, config.sampled.pattern, outcome, continuations, config.seed, **how)
+    values = step_values(policy, group, config.sampling_section.pattern, outcome, continuations, config.seed, **how)
     assert values is not None  # nothing cancels it but an interrupt, which ends the command
     return values
 
@@ -242,19 +242,21 @@ def _sampling(settings: Settings, config: RunConfig, group: Group) -> SamplingCo
     if not set_by_flags:
         return None
     names = SamplingConfig.model_fields.keys() & group.sampling.keys() - set_by_flags.keys()
-    return config.sampled.sampling.model_copy(update={name: group.sampling[name] for name in names})
+    return config.sampling_section.sampling.model_copy(update={name: group.sampling[name] for name in names})
 
 
 def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
     """Return the configuration's rewards, those that ask the policy with that policy."""
-    if not any(reward.asks_policy for reward in config.sampled.rewards):
-        return list(config.sampled.rewards)
+    if not any(reward.asks_policy for reward in config.sampling_section.rewards):
+        return list(config.sampling_section.rewards)
     from workbench.policies.belief import policy_reward
     from workbench.policies.load import load_configured
 
     policy = load_configured(config.policy)
-    how: dict[str, Any] = {"template_kwargs": config.prompt.template_kwargs, "pattern": config.sampled.pattern}
+    how: dict[str, Any] = {"template_kwargs": config.prompt.template_kwargs, "pattern": config.sampling_section.pattern}
     return [
-        policy_reward(reward, policy, config.sampled.sampling, config.seed, **how) if reward.asks_policy else reward
-        for reward in config.sampled.rewards
+        policy_reward(reward, policy, config.sampling_section.sampling, config.seed, **how)
+        if reward.asks_policy
+        else reward
+        for reward in config.sampling_section.rewards
     ]

@@ -55,7 +55,7 @@ def _follow(run: Run, detach: bool) -> Result:
     """Say what the run does until it is over, unless it is to be left alone."""
     say(f"{run.name} in {run.path}")
     if not detach:
-        with run.held():
+        with run.stop_on_error():
             for row in run.follow(report=say):
                 say(progress(run, row))
             run.wait()

@@ -117,7 +117,7 @@ class Task:
         """Return whether every row carries the right answer."""
         return not self.unchecked
 
-    def checked(self, text: str, columns: Mapping[str, Any]) -> tuple[bool, str]:
+    def check_answer(self, text: str, columns: Mapping[str, Any]) -> tuple[bool, str]:
         """Return whether a completion's final answer is right by ``checker``, and that answer ("" for none)."""
         found: dict[str, list[str]] = {}
         check = BUILTINS[self.checker].function
@@ -127,7 +127,7 @@ class Task:
 
     def answer_is_right(self, text: str, columns: Mapping[str, Any]) -> bool:
         """Return whether a completion's final answer is the row's ``answer``, by the rule of ``checker``."""
-        return self.checked(text, columns)[0]
+        return self.check_answer(text, columns)[0]
 
 
 WRONG = 0.2
@@ -632,7 +632,7 @@ def prompted(task: Task, section: PromptSection, has_template: bool = False) -> 
         return task
     answers = ("completion", "chosen", "rejected") if section.apply_template == "never" else ()
 
-    def put(rows: Sequence[Any], held_out: bool) -> Sequence[Any]:
+    def convert(rows: Sequence[Any], held_out: bool) -> Sequence[Any]:
         def change(i: int) -> Any:
             row = rows[i]
             if isinstance(row, LabelledSteps):
@@ -643,4 +643,4 @@ def prompted(task: Task, section: PromptSection, has_template: bool = False) -> 
 
         return Lazy(len(rows), change)
 
-    return _with_rows(task, put)
+    return _with_rows(task, convert)

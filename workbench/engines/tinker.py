@@ -55,7 +55,7 @@ from workbench.rundir import checkpoints
 from workbench.schema import Credit, Example, LossPass, LossSettings, Rollout, RolloutPass, ScoredGroup
 from workbench.training.building import if_stored, measure_sampled, sampling_of, say, trainer_arguments
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.generation import PolicySampler, score_share, scored_groups
+from workbench.training.generation import PolicySampler, groups_of_shares, score_share
 from workbench.training.loss import kl_estimators
 from workbench.training.methods.base import NOBODY, Listeners
 from workbench.training.methods.grpo import section_of
@@ -92,7 +92,7 @@ class Engine(Tinker):
         self.weights_seconds = 0.0  # of the last time that the sampler got new weights
 
     def sample(self, *asked: Any, **how: Any) -> list[list[Answer]]:
-        """As ``Tinker``, by the weights as they are: the sampler is None once they have changed."""
+        """Sample as ``Tinker`` does, from the current weights; ``sampler`` is None once they have changed."""
         if self.sampler is None:
             began = time.perf_counter()
             self.sampler = self.ask(
@@ -390,7 +390,7 @@ class TinkerTrainer:
             self._note(reward_errors=float(share.reward_errors))
         masks = {"mask_truncated_completions": self.method.mask_truncated_completions}
         recorded = self.method.sampling.recorded | masks | {"step": step, "engine": self.config.engine.kind}
-        groups = scored_groups(
+        groups = groups_of_shares(
             [share], size, policy=self.config.policy.path, sampling=recorded, record=self.sample.record
         )
         credits = self.credit_watched(groups)

@@ -35,7 +35,7 @@ class Served:
     tokenizer: str
 
 
-def served(name: str) -> Served | None:
+def find_server(name: str) -> Served | None:
     """Return the server and the model that a policy's name stands for; None for one whose weights are files.
 
     Raises PolicyError for the address of a server without a model.
@@ -58,7 +58,7 @@ def policy_path(name: str) -> str:
     Raises PolicyError for a folder that is not there or holds no model, RunError for a run's checkpoint that is not.
     """
     name = checkpoint_or(name)
-    if (there := served(name)) is not None:
+    if (there := find_server(name)) is not None:
         try:
             return policy_path(there.tokenizer)
         except PolicyError as error:
@@ -125,7 +125,7 @@ def check_section(section: PolicySection) -> None:
 
     Raises PolicyError for a model on a server, too.
     """
-    if (there := served(section.path)) is not None:
+    if (there := find_server(section.path)) is not None:
         raise PolicyError(
             f"policy.path: {quote(section.path)} samples on its server and cannot be trained through it; name "
             f"{quote(there.tokenizer)} to train it here, or with engine.kind tinker on a server"

@@ -201,7 +201,7 @@ def pick_device(device: str = "auto", error: type[WorkbenchError] = PolicyError)
     return torch.device(device)
 
 
-def held_as(
+def loading_options(
     device: torch.device,
     dtype: str,
     attention: str = "auto",

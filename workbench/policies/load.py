@@ -32,7 +32,7 @@ from transformers import (
 
 from workbench.config import PolicySection
 from workbench.errors import PolicyError
-from workbench.models.find import GGUF, base_of, check_there, is_adapter, policy_path, refuse_more, served
+from workbench.models.find import GGUF, base_of, check_there, find_server, is_adapter, policy_path, refuse_more
 from workbench.models.weights import (
     NO_TOKENIZER,
     WeightsError,
@@ -40,7 +40,7 @@ from workbench.models.weights import (
     check_loaded,
     check_memory,
     check_sizes,
-    held_as,
+    loading_options,
     pick_device,
     quiet_loading,
     read_model,
@@ -109,7 +109,7 @@ def load_policy(
 
     Args:
         name: as ``policy.path`` says. An adapter's folder is put on the base that it names, a GGUF file unpacked into
-            the default workspace, once; a model on a server (``find.served``) is sampled there.
+            the default workspace, once; a model on a server (``find.find_server``) is sampled there.
         adapter: a PEFT adapter to put on it, a Hub id or a local folder.
         merge: LoRA adapters to put into its weights before that, and how much of each: W + Σ weight · scale · B A.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:<n>``.
@@ -126,7 +126,7 @@ def load_policy(
     """
     more = [*(merge or {}), *([] if adapter is None else [adapter])]
     check_there(name, *more)
-    if served(name) is not None:
+    if find_server(name) is not None:
         more += {dtype, attention, quantisation, device_map} - {"auto", "none"}
         return _load_served(name, more, trust_remote_code)
     where = policy_path(name)
@@ -148,7 +148,7 @@ def load_policy(
         with refusals(f"policy {name!r}", PolicyError), quiet_loading((file := Path(name).expanduser()).parent):
             unpack(file, Path(where))
     target = pick_device(device)
-    held = held_as(target, dtype, attention, quantisation, device_map)
+    held = loading_options(target, dtype, attention, quantisation, device_map)
     with refusals(f"policy {name!r}", PolicyError):
         with quiet_loading(where):
             check_sizes(where)
@@ -215,7 +215,7 @@ def without_weights(section: PolicySection) -> Policy:
 
 def _load_served(name: str, more: Sequence[str], trust_remote_code: bool) -> Policy:
     """Return a policy whose server answers. Raises EngineError, and PolicyError for ``more``: adapters, a dtype …"""
-    there = served(name)
+    there = find_server(name)
     assert there is not None
     if more:
         raise PolicyError(

@@ -275,7 +275,7 @@ class Episodes:
         self._rows = [_Playing(episode, began=now, state=episode.state) for episode in begun]
         self.failure: EpisodeError | None = None
 
-    def put(self, rows: Sequence[int]) -> dict[int, int]:
+    def next_tokens(self, rows: Sequence[int]) -> dict[int, int]:
         """Return the tokens that observations have for this position, by their rows' places among ``rows``."""
         return {place: self._rows[row].pending.popleft() for place, row in enumerate(rows) if self._rows[row].pending}
 

@@ -346,7 +346,7 @@ def _sample_rows(
         if rows is not decoder.rows:  # rows have left: their places are uploaded once
             rows = decoder.rows
             places = torch.tensor(rows, device=decoder.logits.device)
-        put = {} if episodes is None else episodes.put(rows)
+        put = {} if episodes is None else episodes.next_tokens(rows)
         with torch.inference_mode():
             logits = decoder.logits.float()  # (R, V)
             scores = process(decoder.padding)(decoder.seen, logits)

@@ -80,7 +80,7 @@ def check_class(kind: Any, name: str) -> tuple[str, ...]:
 def begin_episode(environment: Any, prompt: Prompt, columns: Mapping[str, Any]) -> str | None:
     """Begin an episode; returns the state's name, if it has one."""
     environment.reset(prompt_text(prompt), **{name: value for name, value in columns.items() if name != "prompt"})
-    return named_state(environment)
+    return ask_state(environment)
 
 
 def answer_turn(environment: Any, turn: str) -> Reply:
@@ -91,10 +91,10 @@ def answer_turn(environment: Any, turn: str) -> Reply:
             f"reply returned {quote(text)}, a {type(text).__name__}; return the observation as text, or None where the "
             "episode is over"
         )
-    return Reply(text, state=None if text is None else named_state(environment))
+    return Reply(text, state=None if text is None else ask_state(environment))
 
 
-def named_state(environment: Any) -> str | None:
+def ask_state(environment: Any) -> str | None:
     """Return what the environment calls its state; None where it has no method for that."""
     method = getattr(environment, "state", None)
     if not callable(method):

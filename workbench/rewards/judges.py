@@ -322,7 +322,7 @@ class _Call:
                 messages = [*messages, said, {"role": "user", "content": _AGAIN.format(problem=problem)}]
             else:
                 if config.cache and known is None:
-                    self.store.put(place, answer)
+                    self.store.keep(place, answer)
                 return verdicts
         return [Verdict(None, f"unscored: the judge's answer {problem}")] * (question.steps or 1)
 
@@ -528,7 +528,7 @@ class Store:
         rows = self._run("SELECT text FROM answers WHERE key = ?", key)
         return str(rows[0][0]) if rows else None
 
-    def put(self, key: str, text: str) -> None:
+    def keep(self, key: str, text: str) -> None:
         self._run("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", key, text, time.time())
 
     def count(self, scope: str, judge: str, most: int) -> int | None:

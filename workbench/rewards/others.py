@@ -194,13 +194,13 @@ def called_as_there(
         batch = batch["rewards"] if isinstance(batch, Mapping) and "rewards" in batch else batch
         return batch if tool == OPENRLHF else [_number(value) for value in batch]
 
-    def scored(prompts: Any, completions: Any, **columns: Any) -> Any:
+    def score(prompts: Any, completions: Any, **columns: Any) -> Any:
         return scores([function(**given) for given in calls(prompts, completions, columns)])
 
     async def awaited(prompts: Any, completions: Any, **columns: Any) -> Any:
         return scores(await asyncio.gather(*(function(**given) for given in calls(prompts, completions, columns))))
 
-    reward: Any = wraps(function)(awaited if inspect.iscoroutinefunction(function) else scored)
+    reward: Any = wraps(function)(awaited if inspect.iscoroutinefunction(function) else score)
     reward.__signature__ = inspect.signature(
         (lambda prompts, completions, steps, **columns: 0) if of_steps else reward, follow_wrapped=False
     )
@@ -213,7 +213,7 @@ def rubric_reward(rubric: Any) -> Any:
     more = {"parser": getattr(rubric, "parser", None), **getattr(rubric, "class_objects", {})}
     parts = [called_as_there(function, more, "outcome") for function in rubric.funcs]
 
-    async def scored(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+    async def score(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
         calls = (part(prompts, completions, **columns) for part in parts)
         gave = [await scores if inspect.isawaitable(scores) else scores for scores in calls]
         return [
@@ -221,7 +221,7 @@ def rubric_reward(rubric: Any) -> Any:
             for scores in zip(*gave, strict=True)
         ]
 
-    reward: Any = scored
+    reward: Any = score
     reward.read_as, reward.answers = "a verifiers rubric, the weighted sum of its functions", ("answer",)
     return reward
 

@@ -245,11 +245,11 @@ def as_reward(function: Any, kind: RewardKind | None = None) -> Any:
         return function if callable(function) else called
     others, takes_all = list(signature.parameters)[count:], _takes_all(signature)
 
-    def scored(prompt: Any, step: str, **columns: Any) -> Any:
+    def score(prompt: Any, step: str, **columns: Any) -> Any:
         given = columns if takes_all else {name: columns[name] for name in others if name in columns}
         return called(*(prompt, step)[-count:], **given)
 
-    reward: Any = wraps(called)(scored)
+    reward: Any = wraps(called)(score)
     reward.is_async = is_async(called)
     reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
     return reward

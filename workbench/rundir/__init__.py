@@ -333,7 +333,7 @@ class RunDir:
         """Return all rows as a table, NaN and infinities as they were; a metric that a row lacks is NaN there too."""
         import pandas as pd
 
-        return pd.DataFrame([metrics_log.restored(row) for row in self.read_metrics()[0]])
+        return pd.DataFrame([metrics_log.restore(row) for row in self.read_metrics()[0]])
 
     def warnings(self) -> list[str]:
         """Return what a reader should know: the status's warnings, and the corrupt rows met by this reader."""
@@ -377,7 +377,7 @@ def list_dirs(workspace: Path | str | None = None) -> list[RunDir]:
     """Return the runs' directories of a workspace (the default one unless told), the newest first."""
     folder = _runs_folder(workspace)
     paths = [path for path in folder.iterdir() if _is_run(path)] if folder.is_dir() else []
-    return [RunDir(path) for path in sorted(paths, key=_made, reverse=True)]
+    return [RunDir(path) for path in sorted(paths, key=_creation_time, reverse=True)]
 
 
 def find_dir(name: str, workspace: Path | str | None = None) -> RunDir:
@@ -423,7 +423,7 @@ def _runs_folder(workspace: Path | str | None) -> Path:
     return (default_workspace() if workspace is None else Path(workspace)).resolve() / "runs"
 
 
-def _made(path: Path) -> int:
+def _creation_time(path: Path) -> int:
     try:
         return (path / "run.yaml").stat().st_mtime_ns  # written once
     except OSError:

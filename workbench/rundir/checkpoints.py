@@ -172,7 +172,7 @@ MAY_CHANGE = (
 """Fields that a resumed run may have otherwise than before: its curve does not depend on them, or goes on (steps)."""
 
 
-def edited(folder: Path, config: SharedConfig) -> list[str]:
+def find_edits(folder: Path, config: SharedConfig) -> list[str]:
     """Return other fields in which ``config`` differs from what the run in ``folder`` trained by, with both values.
 
     None are known of a run that has not begun, or began in a version that did not write them down.

@@ -131,7 +131,7 @@ def resumed(step: int, **more: Any) -> dict[str, Any]:
     return {"event": "resumed", "step": step, **more}
 
 
-def restored(row: Mapping[str, Any]) -> dict[str, Any]:
+def restore(row: Mapping[str, Any]) -> dict[str, Any]:
     """``row`` with its NaN and infinities as they were measured, and without the flag."""
     values = {name: value for name, value in row.items() if name != NOT_FINITE}
     return values | {name: float(text) for name, text in row.get(NOT_FINITE, {}).items()}

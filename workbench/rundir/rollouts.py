@@ -126,7 +126,7 @@ class Rollouts(_StepFiles):
         ]
         self._store(self._path(step, watched=True), pack(heads, texts))
 
-    def written(self, step: int, *, watched: bool = False) -> int:
+    def write_time(self, step: int, *, watched: bool = False) -> int:
         """Return when a step's rollouts were last written, in nanoseconds; 0 if never. A resume writes again."""
         try:
             return self._path(step, watched).stat().st_mtime_ns

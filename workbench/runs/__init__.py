@@ -8,7 +8,7 @@ neither it nor torch is ever imported here.
 from workbench.places import default_workspace
 from workbench.rundir import find_checkpoint
 from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, compare
-from workbench.runs.launch import resolved, start, train_to_end
+from workbench.runs.launch import resolve, start, train_to_end
 from workbench.runs.making import label_steps, make_demonstrations, make_pairs, mix_rows
 from workbench.runs.run import Run, RunSummary, Trashed, discard, list_runs, open_run, restore, trashed
 
@@ -32,7 +32,7 @@ __all__ = [
     "make_pairs",
     "mix_rows",
     "open_run",
-    "resolved",
+    "resolve",
     "restore",
     "start",
     "train",

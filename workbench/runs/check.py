@@ -35,7 +35,7 @@ _ROWS = 1000  # of an embedded task, looked at for their columns
 
 
 @tasks_kept()
-def checked(config: RunConfig) -> RunConfig:
+def check_config(config: RunConfig) -> RunConfig:
     """Return the configuration with absolute paths, so that it means the same from any folder.
 
     Raises the WorkbenchError of what would keep the run from working; ConfigError, with a line for each, for several.

@@ -237,7 +237,7 @@ def configuration_key(config: RunConfig) -> str:
 
 
 def configuration_labels(configs: Sequence[RunConfig]) -> list[str]:
-    """What each configuration is called beside the others: the fields they differ in, or its credit scheme if alone."""
+    """Return a label for each configuration: the fields in which they differ, or its credit scheme if it is alone."""
     if len(configs) == 1:
         return [configs[0].method.label]
     every = dict.fromkeys(name for config in configs for name in _reward_names(config))

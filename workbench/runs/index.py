@@ -68,7 +68,7 @@ class RolloutIndex:
     def page(self, run: Run, search: str, order: str, offset: int) -> RolloutPage:
         """Read on for about ``READING`` seconds, the newest steps first, and return a page of what is read by then."""
         stored = run.dir.rollouts
-        files = [(step, stored.written(step)) for step in reversed(stored.steps())]  # which a resume writes anew
+        files = [(step, stored.write_time(step)) for step in reversed(stored.steps())]  # which a resume writes anew
         if search != self._search:
             self._search, self._matches = search, {}
         self._numbers = {file: self._numbers[file] for file in files if file in self._numbers}

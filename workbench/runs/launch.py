@@ -15,7 +15,7 @@ from workbench.files import sha256
 from workbench.models.find import is_adapter
 from workbench.places import default_workspace, is_of_run
 from workbench.rundir import REFERENCE, RunDir, checkpoints, find_checkpoint
-from workbench.runs.check import checked, with_absolute_paths, with_model_paths
+from workbench.runs.check import check_config, with_absolute_paths, with_model_paths
 from workbench.runs.processes import TRAINING, refuse_under_a_launcher, sources, spawn
 from workbench.runs.run import Run, discard, open_run
 from workbench.training.methods import RunConfig, filled_from_task
@@ -43,7 +43,7 @@ def carry_on(
     config: RunConfig, workspace: Path | str | None = None, *, report: Report | None = None, module: str = TRAINING
 ) -> Run:
     """Train as ``train_to_end`` does, but return the run however it ended."""
-    with _started(config, workspace, module).held() as run:
+    with _open_or_start(config, workspace, module).stop_on_error() as run:
         if run.status().state != "finished":
             for row in run.follow():
                 if report is not None:
@@ -52,7 +52,7 @@ def carry_on(
     return run
 
 
-def _started(config: RunConfig, workspace: Path | str | None, module: str) -> Run:
+def _open_or_start(config: RunConfig, workspace: Path | str | None, module: str) -> Run:
     """Return the run if it is finished or goes on, else resume it, else start it (anew)."""
     assert config.name is not None
     try:
@@ -73,7 +73,7 @@ def check_same(run: Run, config: RunConfig, workspace: Path | str | None) -> Non
     """Raise ConfigError if ``run`` was started with other settings than ``config``, names apart."""
     before, now = (
         with_absolute_paths(one).model_dump(exclude={"origins", "name"})
-        for one in (run.config(), resolved(config, workspace))
+        for one in (run.config(), resolve(config, workspace))
     )
     if before != now:
         raise ConfigError(
@@ -95,9 +95,9 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, now: bool =
     as absolute ones, and checkpoints of other runs (``run:NAME``) as their folders.
     """
     refuse_under_a_launcher()
-    config = resolved(config, workspace)
+    config = resolve(config, workspace)
     if module == TRAINING:  # what another module makes of a configuration is its own affair
-        config = checked(config)
+        config = check_config(config)
     folder = default_workspace() if workspace is None else Path(workspace)
     try:
         run = RunDir.create(folder.resolve(), config, sources(config))
@@ -109,7 +109,7 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, now: bool =
     return Run(run.path)
 
 
-def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfig:
+def resolve(config: RunConfig, workspace: Path | str | None = None) -> RunConfig:
     """Return a copy with what the task brings and nobody set, folders for ``run:NAME``, and their ``origins``.
 
     Raises RunError for a run or checkpoint that is not there or not whole, for a policy in a reward model's place and

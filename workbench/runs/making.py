@@ -33,7 +33,7 @@ from workbench.files import encode, read_json, sha256
 from workbench.policies.step_values import Estimation, StepValues, labelled_rows
 from workbench.rewards import score_group
 from workbench.rundir import checkpoints
-from workbench.runs.launch import resolved
+from workbench.runs.launch import resolve
 from workbench.schema import Group, ScoredGroup
 from workbench.training.methods import RunConfig
 
@@ -123,8 +123,8 @@ def _of_outcomes(
     tell: Tell,
 ) -> MadeRows:
     """Sample groups, or take those given, score their outcomes and write what ``make`` makes of them."""
-    config = resolved(config, workspace)
-    rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
+    config = resolve(config, workspace)
+    rewards = [reward for reward in config.sampling_section.rewards if reward.kind == "outcome"]
     about = source_of(made_by, config, {"first": first, "count": prompts}, groups) | {
         "rewards": [reward.model_dump(mode="json", exclude_defaults=True) for reward in rewards],
         "limits": limits,
@@ -179,7 +179,7 @@ def label_steps(
     steps are valued already; their completions count unless they were not ``sampled`` for this. Raises TaskError as
     ``make_pairs`` does.
     """
-    config = resolved(config, workspace)
+    config = resolve(config, workspace)
     about = source_of("step_values", config, {"first": first, "count": prompts}) | {
         "rewards": [{"name": outcome, "kind": "outcome"}],
         "labels": {"labels_as": labels_as, "estimation": estimation, "continuations": continuations},
@@ -192,7 +192,7 @@ def label_steps(
 
         policy = load_configured(config.policy)
         for group in sample_prompts(policy, config, first, prompts):
-            values = step_values(policy, group, config.sampled.pattern, outcome, continuations, config.seed)
+            values = step_values(policy, group, config.sampling_section.pattern, outcome, continuations, config.seed)
             assert values is not None  # nothing cancels it
             yield group, values
 
@@ -221,16 +221,16 @@ def sample_prompts(policy: Policy, config: RunConfig, first: int, count: int) ->
         raise TaskError(f"first {first}: {config.task.name} has training prompts 0 to {len(task) - 1}")
     examples = [task[i] for i in range(first, min(first + count, len(task)))]
     kwargs = config.prompt.template_kwargs
-    sampling, environment = config.sampled.sampling, config.environment
+    sampling, environment = config.sampling_section.sampling, config.environment
     return sample_groups(policy, examples, sampling, config.seed, template_kwargs=kwargs, environment=environment)
 
 
 def score_outcomes(config: RunConfig, groups: Iterable[Group], tell: Tell) -> Iterator[ScoredGroup]:
     """Score the outcomes of groups by the configuration's rewards; steps are not scored."""
 
-    rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
+    rewards = [reward for reward in config.sampling_section.rewards if reward.kind == "outcome"]
     for number, group in enumerate(groups, start=1):
-        yield score_group(group, config.sampled.pattern, rewards)
+        yield score_group(group, config.sampling_section.pattern, rewards)
         if number % 20 == 0:
             tell(f"{number} groups")
 
@@ -246,7 +246,7 @@ def source_of(
         "prompt": config.prompt.model_dump(),
         "groups_given": None if groups is None else len(groups),
         "prompts": prompts,
-        "sampling": {**config.sampled.sampling.model_dump(), "seed": config.seed},
+        "sampling": {**config.sampling_section.sampling.model_dump(), "seed": config.seed},
         "environment": checkpoints.environment(config),
     }
 

@@ -353,11 +353,11 @@ def _any_in_exec() -> bool:
     return any(
         _environ(process) == {}
         for process in psutil.process_iter()
-        if (_asked(process.create_time) or 0.0) > now - _EXEC_SECONDS and not _gone(process)
+        if (_ask(process.create_time) or 0.0) > now - _EXEC_SECONDS and not _gone(process)
     )
 
 
-def _asked(question: Callable[[], Any]) -> Any:
+def _ask(question: Callable[[], Any]) -> Any:
     """Ask the system about a process; None for another user's, or one that has just ended."""
     try:
         return question()
@@ -366,13 +366,13 @@ def _asked(question: Callable[[], Any]) -> Any:
 
 
 def _environ(process: psutil.Process) -> dict[str, str] | None:
-    return cast(dict[str, str] | None, _asked(process.environ))
+    return cast(dict[str, str] | None, _ask(process.environ))
 
 
 def parent_of(process: psutil.Process) -> psutil.Process | None:
     """Return the process that started it; None if that cannot be told."""
-    return cast(psutil.Process | None, _asked(process.parent))
+    return cast(psutil.Process | None, _ask(process.parent))
 
 
 def _gone(process: psutil.Process) -> bool:
-    return not _asked(process.is_running) or _asked(process.status) in (None, psutil.STATUS_ZOMBIE)
+    return not _ask(process.is_running) or _ask(process.status) in (None, psutil.STATUS_ZOMBIE)

@@ -32,7 +32,7 @@ from workbench.files import encode, read_json, replace_file
 from workbench.models.find import is_adapter
 from workbench.places import RUN, default_workspace
 from workbench.rundir import RunDir, RunStatus, find_dir, list_dirs
-from workbench.rundir.checkpoints import MANIFEST, edited, nothing_usable, saved
+from workbench.rundir.checkpoints import MANIFEST, find_edits, nothing_usable, saved
 from workbench.runs.processes import (
     TRAINING,
     join,
@@ -218,7 +218,7 @@ class Run:
         return settle(self.dir, None if ended else -signal.SIGKILL, pid)
 
     @contextmanager
-    def held(self) -> Iterator[Self]:
+    def stop_on_error(self) -> Iterator[Self]:
         """Stop the run if the block is left by an exception, Ctrl+C included."""
         try:
             yield self
@@ -265,7 +265,7 @@ class Run:
         if not saved(self.dir.checkpoints):
             every = self.config().run.save_steps
             raise nothing_usable(self.name, [], save_steps=every, step=status.step or 0)
-        if changed := edited(self.path, self.config()):
+        if changed := find_edits(self.path, self.config()):
             raise RunError(
                 f"run {self.name!r}: {', '.join(changed)} was edited, and a resumed run goes on as it began; put it "
                 f"back in run.yaml, or start a new run from its policy: train --from {self.name} --policy.path "

@@ -1,6 +1,6 @@
 """Build a method's trainer: policy, adapter, transformers' arguments, rows, rewards and what is measured.
 
-``stored_trainer`` builds the trainers of methods on stored rows, ``sampled_trainer`` those that sample completions.
+``stored_trainer`` builds the trainers of methods on stored rows, ``sampling_trainer`` those that sample completions.
 How a row becomes tokens and what is shown of it is the methods' own.
 """
 
@@ -318,7 +318,7 @@ def stored_trainer(
     disable_progress_bars()  # nobody who reads a run's log can act on them
     watched, method = watched_rows(config, tokens), config.method
     assert isinstance(method, StoredSection)
-    measured = _fitting(method, method.held_out_rows(config), tokens) if numbers else []
+    measured = _fitting(method, method.eval_rows(config), tokens) if numbers else []
     trainer = trainer_class(
         model=model,
         args=arguments_class(**trainer_arguments(config, output_dir)),
@@ -333,7 +333,7 @@ def stored_trainer(
         measures.append(partial(measure_rows, trainer, numbers, metrics))
     if policy is not None:
         trainer.under = policy.under
-        measures += _held_out_accuracy(trainer, config, policy, listeners)
+        measures += _accuracy_measures(trainer, config, policy, listeners)
     measure_while_training(trainer, config.run, measures)
     if listeners.on_rows is not None:
         watch_rows(trainer, config, measure, view, watched, listeners.on_rows)
@@ -393,8 +393,8 @@ def measure_rows(
     return metrics([everyone[place] for place in range(len(rows))])
 
 
-def _held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, listeners: Listeners) -> list[Measure]:
-    """The measure of accuracy, and of answers in steps, where the run measures and the task can check answers."""
+def _accuracy_measures(trainer: Any, config: SharedConfig, policy: Policy, listeners: Listeners) -> list[Measure]:
+    """Return the measures of accuracy and of answers in steps, if the run measures and the task can check answers."""
     sampling: SamplingConfig = config.method.sampling  # type: ignore[attr-defined]  # of methods with a policy
     has_template = policy.tokenizer.chat_template is not None
     task = within_context(prompted(load_task(config.task), config.prompt, has_template), policy, config, sampling, 0)
@@ -495,7 +495,7 @@ def measure_sampled(trainer: Any, config: SharedConfig, sampling: Sampling, list
         watch_prompts(trainer, task, config, method.sampling, sampling.rewards, sampling.worker, on_watched)
 
 
-def sampled_trainer(
+def sampling_trainer(
     trainer_class: type[AnyTrainer], config: SharedConfig, args: ProcessGRPOConfig, listeners: Listeners, **own: Any
 ) -> AnyTrainer:
     """Load task, policy and rewards, and put them into a trainer; ``own`` are the class's further arguments.
@@ -538,9 +538,9 @@ def sampled_trainer(
 def if_stored(method: SampledSection, listener: Callable[..., None] | None, first_step: Callable[..., int]) -> Any:
     """``listener``, told of every ``rollouts_every``-th generation, whose first step is read off what it is told."""
 
-    def told(*arguments: Any) -> None:
+    def tell(*arguments: Any) -> None:
         if (first_step(*arguments) - 1) // method.num_iterations % method.rollouts_every == 0:
             assert listener is not None
             listener(*arguments)
 
-    return None if listener is None else told
+    return None if listener is None else tell

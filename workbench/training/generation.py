@@ -313,7 +313,7 @@ def score_share(
     return Share(members, summaries, reward_errors=budget.new() if budget is not None else 0)
 
 
-def scored_groups(
+def groups_of_shares(
     shares: Sequence[Share],
     size: int,
     *,
@@ -417,7 +417,7 @@ class DynamicSampling(GRPOTrainer):
         before = sum(place < first for place in places)
         rows = self.sample(prompt_ids, seed, examples=examples_of(inputs), first_row=before, total_rows=len(places))
         drawn.seconds += time.perf_counter() - began
-        share = self.scored(inputs, prompts, [to_rollout(self._tokenizer, row) for row in rows])
+        share = self.score_own_share(inputs, prompts, [to_rollout(self._tokenizer, row) for row in rows])
         members: list[Member] = list(drawn.share.members) or list(share.members)
         if share.failure is None and drawn.share.failure is None:
             for i, row, member in zip(local, rows, share.members, strict=True):

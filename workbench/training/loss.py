@@ -74,7 +74,7 @@ class LossOfTrainedRows(GRPOTrainer):
         The class's own methods stay TRL's, one of them static: they can be called without an instance.
         """
 
-        def kept(name: str, of_trl: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def recorder(name: str, of_trl: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
             def keep(*args: Any, **kwargs: Any) -> torch.Tensor:
                 self.loss_masks[name] = of_trl(*args, **kwargs)
                 return self.loss_masks[name]
@@ -83,7 +83,7 @@ class LossOfTrainedRows(GRPOTrainer):
 
         self.loss_masks.clear()
         for name in ("get_high_entropy_mask", "get_off_policy_mask"):
-            setattr(self, name, kept(name, getattr(self, name)))
+            setattr(self, name, recorder(name, getattr(self, name)))
         try:
             yield
         finally:

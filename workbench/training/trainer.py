@@ -53,8 +53,8 @@ from workbench.training.generation import (
     Share,
     distinct_names,
     examples_of,
+    groups_of_shares,
     score_share,
-    scored_groups,
 )
 from workbench.training.loss import ROW, LossOfTrainedRows, Passes
 from workbench.training.saving import Resumable
@@ -319,15 +319,15 @@ class ProcessGRPOTrainer(Resumable, DynamicSampling, LossOfTrainedRows):
         else:
             # TRL's text lacks every special token; but for tools' turns, rewards see what they see in the preview.
             rollouts = [to_rollout(self._tokenizer, row) for row in self._rows(completion_ids_list)]
-            self._share = self.scored(inputs, prompts, rollouts, completions if self.tools else None)
+            self._share = self.score_own_share(inputs, prompts, rollouts, completions if self.tools else None)
         self._tell_logs(self._share)
         outcomes = self._share.outcomes(self.reward_func_names, len(prompts)).to(self.accelerator.device)  # (B, F)
         if not self.reward_func_names:
             return outcomes.new_empty(len(prompts) * self.accelerator.num_processes, 0)
         return gather(outcomes)  # (B_all, F), for TRL's logs alone
 
-    def scored(self, inputs: Any, prompts: Any, rollouts: Sequence[Rollout], completions: Any = None) -> Share:
-        """This rank's completions of ``inputs``, scored by all reward functions."""
+    def score_own_share(self, inputs: Any, prompts: Any, rollouts: Sequence[Rollout], completions: Any = None) -> Share:
+        """Score this rank's completions of ``inputs`` by all reward functions."""
         if self.sample.failure is not None:  # told to all ranks, which wait for each other where groups are gathered
             return Share(failure=self.sample.failure)
         rewards = [*self.step_rewards, *self._outcome_rewards(inputs)]
@@ -539,7 +539,7 @@ class ProcessGRPOTrainer(Resumable, DynamicSampling, LossOfTrainedRows):
         )
         sampling = {name: getattr(self, name) for name in names} | {"step": self.state.global_step + 1}
         sampling |= {"stop": list(self.args.stop)} if self.args.stop else {}
-        groups = scored_groups(shares, size, policy=self._policy_name, sampling=sampling, record=self.sample.record)
+        groups = groups_of_shares(shares, size, policy=self._policy_name, sampling=sampling, record=self.sample.record)
         return self._credit_groups(groups)
 
     def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:

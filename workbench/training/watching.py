@@ -131,7 +131,7 @@ class HeldOutAccuracy:
             opened = self._sampler.all_thinking_open([row.prompt for row in rows])
             answers = texts_after_thinking(rollouts, self._read, opened)
             for rollout, answer, row in zip(rollouts, answers, rows, strict=True):
-                right, found = self._task.checked(answer, row.columns)
+                right, found = self._task.check_answer(answer, row.columns)
                 measured.append(HeldOutAnswer(prompt_text(row.prompt), rollout.text, right, found))
             if self._pattern is not None:
                 splits = split_rollouts(rollouts, self._pattern, split_leniently, opened=opened)

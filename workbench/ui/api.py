@@ -107,7 +107,7 @@ class Api:
 
         def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> Group | None:
             return self._services.models.sample(
-                config.policy.path, example, config.sampled.sampling,
+                config.policy.path, example, config.sampling_section.sampling,
                 seed=config.seed, on_event=report, cancelled=cancelled,
             )  # fmt: skip
 
@@ -149,7 +149,7 @@ class Api:
                 f"there is no built-in reward {quote(unknown[0])}{guess}; take some of {', '.join(BUILTINS)}"
             )
         known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
-        pattern = RunConfig.parse({"method": {"pattern": {"regex": regex, "kind": kind}}}).sampled.pattern
+        pattern = RunConfig.parse({"method": {"pattern": {"regex": regex, "kind": kind}}}).sampling_section.pattern
         sampled = _group(group)
         _check_size([len(rollout.token_ids) for rollout in sampled.rollouts])
         scored = score_group(sampled, pattern, known, worker=self._services.reward_worker(WORKER))

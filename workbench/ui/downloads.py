@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from workbench.errors import RunError, WorkbenchError, cut, redact
 from workbench.places import RUN
-from workbench.rundir.metrics import restored
+from workbench.rundir.metrics import restore
 from workbench.runs import Run, open_run
 from workbench.sandbox.child import child_environment
 from workbench.ui.handlers.session import Services
@@ -119,7 +119,7 @@ KEPT_FOLDERS = ("rewards", "rollouts", "answers")
 
 def metrics_csv(run: Run) -> str:
     """All metrics rows, one column a metric in the order in which they appear; NaN and infinities as they were."""
-    rows = [restored(row) for row in run.metrics_rows()[0]]
+    rows = [restore(row) for row in run.metrics_rows()[0]]
     headers = list(dict.fromkeys(name for row in rows for name in row))
     return csv_text(headers, ([row.get(name) for name in headers] for row in rows), newline="\n")
 

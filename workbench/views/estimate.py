@@ -83,7 +83,7 @@ def _memory(config: RunConfig, parameters: int | None, vocabulary: int) -> str:
     on_top = "activations"
     if vocabulary and method.rollouts_per_step:
         rows = min(config.run.micro_batch_size or method.rows_per_step, method.rows_per_step)
-        logits = _size(rows * config.sampled.sampling.max_completion_length * vocabulary * LOGITS_BYTES)
+        logits = _size(rows * config.sampling_section.sampling.max_completion_length * vocabulary * LOGITS_BYTES)
         on_top = f"up to {logits} of logits, plus activations"
     quantised = {"8bit": 1, "4bit": 0.5}.get(policy.quantisation)  # and a little more, for their constants
     plain = 2 if policy.dtype in ("bfloat16", "float16") else 4

@@ -134,7 +134,7 @@ class Builtin:
                 )
 
     def option_of_text(self, name: str, text: str) -> OptionValue:
-        """What text from a shell means for an option. Raises RewardCodeError where it fits neither name nor type."""
+        """Return the option that a shell's text means. Raises RewardCodeError if it fits neither name nor type."""
         value: OptionValue = text
         if not isinstance(self.options.get(name, ""), str):
             with suppress(ValueError, SyntaxError):

@@ -45,7 +45,7 @@ from workbench.models.weights import (
     check_loaded,
     check_sizes,
     context_length,
-    held_as,
+    loading_options,
     pick_device,
     quiet_loading,
     read_model,
@@ -173,7 +173,7 @@ def load_trained(
     settings: dict[str, Any] = {STEP_FORMAT: name, STEP_SEPARATOR: separator}
     if name == "classifier":
         settings = {END_TOKEN: end_token}
-    options = held_as(torch.device("cpu"), dtype, attention)
+    options = loading_options(torch.device("cpu"), dtype, attention)
     if dtype == "auto":
         options["dtype"] = "auto"  # as they are saved: the trainer decides
     with refusals(f"reward model {path!r}", RewardError), quiet_loading(where):
@@ -222,7 +222,7 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
     kind = _class_of(config.format, described.architectures)
     if config.trust_remote_code and config.format != "classifier" and kind is not AutoModelForCausalLM:
         kind = AutoModel
-    held = held_as(target, "auto", quantisation=config.quantisation, whole=HEADS)
+    held = loading_options(target, "auto", quantisation=config.quantisation, whole=HEADS)
     model, info = read_model(kind, where, _trust(kind, config.trust_remote_code), **held)
     if missing := sorted(info["missing_keys"]):
         raise RewardError(

@@ -65,7 +65,7 @@ class RunConfig(SharedConfig):
         return grpo.section_of(self)
 
     @property
-    def sampled(self) -> SampledSection:
+    def sampling_section(self) -> SampledSection:
         """The method's section where it samples completions. Raises ConfigError for a method on stored rows."""
         return base.section_of(self)
 
@@ -152,7 +152,7 @@ def _leaves_open(settings: Any, fields: Container[str]) -> bool:
     return any(section in fields and not is_set for section, is_set in brought.items())
 
 
-def put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def set_value(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
     """Set a dotted key, making sections on the way; a section that is one text keeps that under its field's name."""
     for part in path[:-1]:
         inner = data.get(part)

@@ -276,7 +276,7 @@ class StoredSection(MethodSection):
 
     def check_rows(self, config: SharedConfig) -> None:
         self.training_rows(config)
-        self.held_out_rows(config)
+        self.eval_rows(config)
 
     def training_rows(self, config: SharedConfig) -> list[Any]:
         """The rows that the run trains on; a step takes all where they are fewer than a batch. Raises TaskError."""
@@ -286,8 +286,8 @@ class StoredSection(MethodSection):
     def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
         return math.ceil(epochs * len(_rows(config).rows(self.kind)) / self.batch_size)
 
-    def held_out_rows(self, config: SharedConfig) -> list[Any]:
-        """The rows that the run is measured on; none where it measures nothing. Raises TaskError and ConfigError."""
+    def eval_rows(self, config: SharedConfig) -> list[Any]:
+        """Return the rows that the run is measured on, none if it measures nothing. Raises TaskError, ConfigError."""
         if not config.run.eval_steps:
             return []
         rows = _rows(config).rows(self.kind, held_out=True)

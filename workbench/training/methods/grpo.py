@@ -119,12 +119,12 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     Raises:
         WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
     """
-    from workbench.training.building import sampled_trainer, trainer_arguments
+    from workbench.training.building import sampling_trainer, trainer_arguments
     from workbench.training.config import ProcessGRPOConfig
     from workbench.training.trainer import ProcessGRPOTrainer
 
     arguments = ProcessGRPOConfig(**trainer_arguments(config, output_dir))
-    return sampled_trainer(ProcessGRPOTrainer, config, arguments, listeners)
+    return sampling_trainer(ProcessGRPOTrainer, config, arguments, listeners)
 
 
 METHOD = Method(

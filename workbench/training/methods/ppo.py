@@ -83,11 +83,11 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     Raises:
         WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
     """
-    from workbench.training.building import sampled_trainer, trainer_arguments
+    from workbench.training.building import sampling_trainer, trainer_arguments
     from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer
 
     arguments = ProcessPPOConfig(**trainer_arguments(config, output_dir))
-    return sampled_trainer(ProcessPPOTrainer, config, arguments, listeners)
+    return sampling_trainer(ProcessPPOTrainer, config, arguments, listeners)
 
 
 METHOD = Method(

@@ -434,7 +434,7 @@ def why(
 
 
 def stored_credits(run: Run, step: int, watched: bool) -> list[Credit]:
-    return _read_credits(run, step, watched, run.dir.rollouts.written(step, watched=watched))
+    return _read_credits(run, step, watched, run.dir.rollouts.write_time(step, watched=watched))
 
 
 @lru_cache(maxsize=32)
@@ -446,7 +446,7 @@ def drawn_credit(
     run: Run, credit: Credit, services: session.Services, loss: heatmap.DrawnLoss | None = None
 ) -> Mapping[str, Any]:
     """The credit as stored, with the run's own pattern underlined where it still works."""
-    pattern = run.config().sampled.pattern
+    pattern = run.config().sampling_section.pattern
     matches: list[list[tuple[int, int]]] | None = None
     with suppress(PatternError):
         matches = [
