@@ -83,7 +83,7 @@ def ours(config: RunConfig, folder: Path) -> dict[str, float]:
     parts: dict[str, list[float]] = {"sampling": [], "credit": []}
     trainer.add_callback(clock)
     trainer.sample = timed(trainer.sample, parts["sampling"])
-    trainer.scored = timed(trainer.scored, parts["credit"])
+    trainer.score_own_share = timed(trainer.score_own_share, parts["credit"])
     trainer.credited = timed(trainer.credited, parts["credit"])
     trainer.train()
     credit = [a + b for a, b in zip(parts["credit"][::2], parts["credit"][1::2], strict=True)]

@@ -33,8 +33,8 @@ class Budget:
     def __init__(self, base: wb.RunConfig, name: str, completions: int, workspace: Path, report: Any) -> None:
         self.base, self.name, self.completions = base, name, completions
         self.workspace, self.report = workspace, report
-        self.group = base.sampled.sampling.num_generations
-        self.batch = self.group * base.sampled.prompts_per_step
+        self.group = base.sampling_section.sampling.num_generations
+        self.batch = self.group * base.sampling_section.prompts_per_step
         self.stages: list[Run | Path] = []
 
     def steps(self, full: int) -> int:
@@ -51,8 +51,8 @@ class Budget:
         if method.get("name") == base.get("method", {}).get("name", "grpo"):
             method = {**{k: v for k, v in base.get("method", {}).items() if k not in ("rewards", "credit")}, **method}
         if method.get("name") in ("grpo", "ppo"):
-            method["sampling"] = self.base.sampled.sampling.model_dump()
-            method["prompts_per_step"] = self.base.sampled.prompts_per_step
+            method["sampling"] = self.base.sampling_section.sampling.model_dump()
+            method["prompts_per_step"] = self.base.sampling_section.prompts_per_step
         own = {} if judge else {name: base.get(name, {}) for name in ("optimiser", "run")}
         data = {**shared, **recipe, "method": method, "name": f"{self.name}.{stage}"}
         data["optimiser"] = {**recipe.get("optimiser", {}), **own.get("optimiser", {})}
@@ -78,7 +78,7 @@ class Budget:
             data["policy"] = {"path": policy}
         data["seed"] = self.base.seed + 1000 * options.pop("seed", 0)
         method = {"name": "grpo", "credit": {"scheme": "outcome"}, "rewards": ANSWERS}
-        method["sampling"] = {**self.base.sampled.sampling.model_dump(), **options.pop("sampling", {})}
+        method["sampling"] = {**self.base.sampling_section.sampling.model_dump(), **options.pop("sampling", {})}
         config = wb.RunConfig(**data, method=method)
         file = self.workspace / "made" / f"{self.name}.{stage}.jsonl"
         options = {"prompts": count // self.group, **options}

@@ -9,7 +9,7 @@ import torch
 
 from workbench.config import OptimiserSection
 from workbench.errors import ConfigError
-from workbench.runs.check import checked
+from workbench.runs.check import check_config
 from workbench.training.building import shared_arguments, trainer_arguments
 from workbench.training.methods import RunConfig
 from workbench.views.estimate import estimate
@@ -99,15 +99,15 @@ def test_epochs_set_the_steps_of_a_run(tmp_path: Path) -> None:
     file.write_text("\n".join(map(json.dumps, rows)))
     task = {"name": str(file)}  # the last tenth of the rows is held out
     run = {**ON_CPU, "epochs": 2.5, "save_steps": 0}
-    stored = checked(RunConfig.parse({"task": task, "run": run, "method": {"name": "dpo", "batch_size": 4}}))
+    stored = check_config(RunConfig.parse({"task": task, "run": run, "method": {"name": "dpo", "batch_size": 4}}))
     assert stored.run.steps == 12  # 2.5 x 18 rows / 4, rounded up
-    assert checked(stored).run.steps == 12
+    assert check_config(stored).run.steps == 12
     sampled = {"prompts_per_step": 4, "num_iterations": 2, "rewards": [{"name": "length_target", "kind": "outcome"}]}
     sampled["credit"] = {"scheme": "outcome"}
-    assert checked(RunConfig.parse({"task": task, "run": run, "method": sampled})).run.steps == 24
+    assert check_config(RunConfig.parse({"task": task, "run": run, "method": sampled})).run.steps == 24
     assert "counted when the run starts" in dict(estimate(stored, None, None))["time"]
     with pytest.raises(ConfigError, match="are 1,250,000,000 steps and the most are 1,000,000"):
-        checked(RunConfig.parse({"run": {**run, "epochs": 100_000}, "method": {"name": "sft", "batch_size": 8}}))
+        check_config(RunConfig.parse({"run": {**run, "epochs": 100_000}, "method": {"name": "sft", "batch_size": 8}}))
 
 
 def test_the_estimate_counts_the_logits_of_a_large_vocabulary():

@@ -18,7 +18,7 @@ from workbench.models.find import check_language_model
 from workbench.policies.load import load_policy
 from workbench.rewards.models.model import LocalModels
 from workbench.rundir.checkpoints import seal
-from workbench.runs import Run, launch, resolved, start
+from workbench.runs import Run, launch, resolve, start
 from workbench.schema import HeldOutAnswer
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.reward_forms import run_as_reward
@@ -76,7 +76,7 @@ def test_a_started_run_has_the_folders_and_their_hashes_in_its_yaml(
         for reference, folder in (("run:first", final), ("run:first@4", fourth), ("run:judge", judged))
     ]
     assert config.policy.path == "run:first"  # the caller's own is as it was
-    assert resolved(stored, tmp_path) == stored
+    assert resolve(stored, tmp_path) == stored
 
 
 def test_the_command_line_takes_runs_where_it_takes_paths(
@@ -151,7 +151,7 @@ def test_a_policy_is_no_reward_model_and_the_other_way_round(
     with pytest.raises(RunError, match=message):
         start(RunConfig.parse({"policy": policy, "method": {"name": method, **rewards}}), tmp_path)
     assert len(list((tmp_path / "runs").iterdir())) == 2
-    resolved(RunConfig.parse({"policy": "run:judge", "method": "reward"}), tmp_path)  # trained further
+    resolve(RunConfig.parse({"policy": "run:judge", "method": "reward"}), tmp_path)  # trained further
 
 
 def test_a_finished_reward_model_becomes_a_row_in_one_click(tmp_path: Path, first: Run, judge: Run) -> None:

@@ -26,7 +26,7 @@ from workbench.policies.served import check_connection
 from workbench.rewards import RewardConfig
 from workbench.schema import Example
 from workbench.ui.handlers.example import first_draft, sample
-from workbench.ui.handlers.runs import asked_engine
+from workbench.ui.handlers.runs import ask_engine
 from workbench.ui.handlers.session import Services
 
 PROTOCOL = Path(__file__).parent / "protocol"
@@ -200,10 +200,10 @@ def test_the_page_samples_from_a_server_and_says_what_was_not_told(tiny, tmp_pat
 def test_a_connection_is_tested_by_the_server_s_own_answer(tiny, protocol, monkeypatch):
     with serving(tiny) as server:
         draft = first_draft().with_value("engine.url", server.url).with_value("engine.base_model", MODEL)
-        said = asked_engine(draft)
+        said = ask_engine(draft)
         assert (said.level, f"{server.url} answers and has {MODEL}" in said.text) == ("info", True)
-        assert "engine.base_model" in asked_engine(draft.with_value("engine.base_model", "other")).text
-    assert "engine.url: nothing answers" in asked_engine(draft).text
+        assert "engine.base_model" in ask_engine(draft.with_value("engine.base_model", "other")).text
+    assert "engine.url: nothing answers" in ask_engine(draft).text
     section = EngineSection(kind="tinker", url="http://127.0.0.1:9")
     with pytest.raises(EngineError, match=r"engine.url: nothing answers at http://127.0.0.1:9"):
         check_connection(section, "tiny")

@@ -17,7 +17,7 @@ from workbench.data.read import Row
 from workbench.data.tasks import select_rows
 from workbench.errors import TaskError, WorkbenchError
 from workbench.rewards import score_group
-from workbench.runs.check import checked
+from workbench.runs.check import check_config
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.training.methods import RunConfig
@@ -408,10 +408,10 @@ def test_a_run_that_rows_do_not_fit_is_refused_by_field_and_reads_its_file_once(
     monkeypatch.setattr(tasks, "read_rows", lambda *how: read.append(how) or read_rows(*how))
     rewards = {"rewards": [{"name": "answer_correctness", "kind": "outcome"}], "credit": {"scheme": "outcome"}}
     task = {"name": str(file), "columns": {"prompt": "q", "answer": "a"}}
-    checked(RunConfig.parse({"task": task, "method": rewards}))
+    check_config(RunConfig.parse({"task": task, "method": rewards}))
     assert len(read) == 1
     with pytest.raises(TaskError, match=r"^task\.columns: .*'b'"):
-        checked(RunConfig.parse({"task": task | {"columns": {"prompt": "q", "answer": "b"}}, "method": rewards}))
+        check_config(RunConfig.parse({"task": task | {"columns": {"prompt": "q", "answer": "b"}}, "method": rewards}))
     with pytest.raises(TaskError, match=r"^task\.data_columns: .*'good'"):
         load_rows(TaskSection(name="gsm8k", data=str(file), data_columns={"chosen": "good"}))
 
@@ -444,13 +444,13 @@ COUNTDOWN = {
 @pytest.mark.parametrize("checker", [None, "math_equality"])
 def test_own_rows_are_right_in_any_form(text: str, checker: str | None) -> None:
     task = wb.load_task(OWN, checker=checker)
-    assert task.checked(text, task[2].columns) == (True, "1206")
-    assert task.checked(text.replace("1206", "1205"), task[2].columns) == (False, "1205")
+    assert task.check_answer(text, task[2].columns) == (True, "1206")
+    assert task.check_answer(text.replace("1206", "1205"), task[2].columns) == (False, "1205")
 
 
 def test_which_reader_checks_can_be_chosen() -> None:
-    assert wb.load_task(OWN, checker="gsm8k_answer").checked("**402**", {"answer": "402"}) == (False, "")
-    assert wb.load_task(OWN).checked("I do not know.", {"answer": "402"}) == (False, "")
+    assert wb.load_task(OWN, checker="gsm8k_answer").check_answer("**402**", {"answer": "402"}) == (False, "")
+    assert wb.load_task(OWN).check_answer("I do not know.", {"answer": "402"}) == (False, "")
     latex = wb.load_task([{"prompt": "p", "answer": r"\frac{x}{2}"}] * 2)
     assert (latex.checker, latex.rewards[0].name) == ("math_equality", "math_equality")
     assert latex.answer_is_right(r"\boxed{x/2}", latex[0].columns)
@@ -472,7 +472,7 @@ def test_an_object_is_compared_with_no_text_and_that_is_said(tmp_path: Path) -> 
     assert "a reward must be chosen" in preview_of(task)["said"]
     policy = {"prompt": {"apply_template": "never"}, "method": {"prompts_per_step": 2}}
     with pytest.raises(TaskError, match="choose a reward"):
-        checked(RunConfig.parse({"task": str(path), **policy}))
+        check_config(RunConfig.parse({"task": str(path), **policy}))
 
 
 def test_a_target_with_numbers_is_judged_by_its_equation() -> None:
@@ -515,7 +515,7 @@ def test_completions_labelled_false_are_no_demonstrations() -> None:
 def test_a_row_without_an_answer_is_named_and_no_other_tasks_reward_is_taken(tmp_path: Path) -> None:
     path = put(tmp_path / "mixed.jsonl", OWN[0], {"problem": "2?"}, *OWN)
     with pytest.raises(WorkbenchError, match=r"line 2 .*'answer'"):
-        checked(RunConfig.parse({"task": str(path), "method": {"prompts_per_step": 2}}))
+        check_config(RunConfig.parse({"task": str(path), "method": {"prompts_per_step": 2}}))
 
 
 def test_worked_answers_are_offered_cut_and_whole() -> None:

@@ -40,7 +40,7 @@ RUN_COLUMNS = ("state", "reason", "step", "total_steps", "created", "task", "pol
 
 
 class _CreditRequest(Section):
-    """What ``assign_credit`` is given: a request is JSON, and may hold anything."""
+    """Arguments of ``assign_credit``: a request is JSON, and may hold anything."""
 
     step_rewards: list[list[float | None]]
     step_ends: list[list[int]]

@@ -124,7 +124,7 @@ def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
             lambda: [gr.update(**policies_offered(services, path)) for path in POLICIES], None, offered, **LAST
         )
 
-        def opened(request: gr.Request, kept: str, tab: page_state.Tab) -> Updates:
+        def on_load(request: gr.Request, kept: str, tab: page_state.Tab) -> Updates:
             # The tab that a link names, or that shows what the link is about.
             parameters = request.query_params or {}
             about = "train" if "run" in parameters else "runs" if "runs" in parameters else None
@@ -134,7 +134,7 @@ def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
             return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})
 
         opening_event = page.load(
-            opened,
+            on_load,
             [form.share.kept, form.draft],
             [*opening_outputs(form), tabs, form.train.inherited],
             js=READ_KEPT,
@@ -189,7 +189,7 @@ def create_app(
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
     sessions = Sessions()
-    _put_first((Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8"))
+    _insert_first((Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8"))
     if public:
         app.add_middleware(Requests)
     # Added last, they stand before all others.
@@ -236,7 +236,7 @@ def _call_allocator(name: str, *arguments: int) -> None:
         getattr(ctypes.CDLL(None), name)(*arguments)
 
 
-def _put_first(script: str) -> None:
+def _insert_first(script: str) -> None:
     """Have Gradio's page begin with a script, for which it has no place: its template is read with the script in it."""
     environment, name = gr.routes.templates.env, "frontend/index.html"
     text = environment.loader.get_source(environment, name)[0]
@@ -341,7 +341,7 @@ def launch(
     address = f"http://{'127.0.0.1' if host in WILDCARDS else shown}:{port}/"
     link = f"{address}?token={secret}" if secret else address
 
-    def started() -> None:
+    def on_start() -> None:
         announce(link)
         if open_browser:
             # What a browser is started with can be seen by everybody on this machine: it is given a file that leads on.
@@ -355,7 +355,7 @@ def launch(
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with page_link.announced(folder, link):
-            _Server(config, started).run()
+            _Server(config, on_start).run()
     finally:
         gc.freeze()  # or Python looks through all there is for garbage before it ends, which takes seconds
 

@@ -1,4 +1,4 @@
-"""Who the page answers: whoever has its token or, where there is a login, knows name and password.
+"""Answer whoever has the page's token or, if there is a login, knows name and password; refuse everybody else.
 
 The token is random and kept in the workspace, so that a page left open goes on working after a restart. A browser
 shows it once, in the link that the terminal prints, and gets a cookie for it; a script sends it as ``Authorization:

@@ -1,4 +1,4 @@
-"""Where a run's files are downloaded from: ``/workbench-runs/<run>.zip`` and ``.csv``, behind the door.
+"""Downloads of a run's files: ``/workbench-runs/<run>.zip`` and ``.csv``, behind the door.
 
 ``/workbench-runs/<run>/model.zip``, ``adapter.zip`` and ``script.zip`` are what ``python -m workbench export`` writes.
 """
@@ -31,7 +31,7 @@ def add_downloads(app: FastAPI, services: Services) -> None:
     """Give ``app`` the routes. A run that is not there, or cannot be read, is answered with 404 and the reason."""
 
     @app.exception_handler(WorkbenchError)
-    def refused(request: Request, error: WorkbenchError) -> JSONResponse:
+    def refuse(request: Request, error: WorkbenchError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 404)
 
     @app.get(f"/{FOLDER}/{{name}}.zip")

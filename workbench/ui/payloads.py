@@ -1,4 +1,4 @@
-"""What the page's scripts are sent, as typed dictionaries; ``assets/payloads.js`` has the same under the same names.
+"""Payloads of the page's scripts, as typed dictionaries; ``assets/payloads.js`` has the same under the same names.
 
 Where a dataclass is sent as it is, its fields are the keys: see PAYLOADS.
 """
@@ -34,7 +34,7 @@ class NotePayload(SaidPayload):
 
 
 class RowsPayload(TypedDict):
-    """What a task's section makes of its data: how many rows there are, and the first ones by column."""
+    """Rows that a task's section makes of its data: how many there are, and the first ones by column."""
 
     text: str
     level: str
@@ -58,7 +58,7 @@ class HandLabelsPayload(TypedDict):
 
 
 class ClinicPayload(TypedDict):
-    """What the clinic found of each reward and of all together; ``totals`` are the sums of each strategy's scores."""
+    """Findings of the clinic on each reward and on all together; ``totals`` are the sums of each strategy's scores."""
 
     level: str
     headline: str
@@ -121,7 +121,7 @@ class ProbePair(TypedDict):
 
 
 class ReturnedPayload(TypedDict):
-    """What a reward returned for one rollout: each step's text, its score, and whether that says wrong.
+    """Returns of a reward for one rollout: each step's text, its score, and whether that says wrong.
 
     ``printed`` is what it printed meanwhile.
     """
@@ -133,7 +133,7 @@ class ReturnedPayload(TypedDict):
 
 
 class RewardEditorPayload(TypedDict):
-    """What stands beside the code of the reward with this key: a sentence and a table, or what is ``wrong``.
+    """Panel beside the code of the reward with this key: a sentence and a table, or what is ``wrong``.
 
     ``printed`` is what it printed for no rollout alone. What is wrong has the rollouts it printed something for.
     ``facts`` are about step values.
@@ -148,7 +148,7 @@ class RewardEditorPayload(TypedDict):
 
 
 class ListedPayload(TypedDict):
-    """What a row of the list is by what its fields say now."""
+    """A row of the list, as its fields say now."""
 
     name: str
     label: str
@@ -196,7 +196,7 @@ class FormPayload(TypedDict):
 
 
 class CataloguePayload(TypedDict):
-    """What can be added, as (choice, label): a row that is ready, or one by a form."""
+    """Rewards that can be added, as (choice, label): a row that is ready, or one by a form."""
 
     adds: Sequence[tuple[str, str]]
     rows: Mapping[str, RowPayload]
@@ -204,7 +204,7 @@ class CataloguePayload(TypedDict):
 
 
 class MadePayload(TypedDict):
-    """What came of a form so far: how far it is, or a row, and the key of the one whose place it takes."""
+    """Progress of a form, or its row and the key of the one whose place it takes."""
 
     note: SaidPayload | None
     running: bool
@@ -213,7 +213,7 @@ class MadePayload(TypedDict):
 
 
 class RewardsPayload(TypedDict):
-    """What each reward returned, by its row's key, and the one that is edited. ``weighs``: the scheme adds the final
+    """Returns of each reward, by its row's key, and the one that is edited. ``weighs``: the scheme adds the final
     answer with a weight. ``number`` is that of the list's last change that this answers."""
 
     rows: Mapping[str, SaidPayload]

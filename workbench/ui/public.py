@@ -121,13 +121,13 @@ class PublicServices(session.Services):
         os.environ[SHIPPED_ONLY] = "1"  # of this process and of its runs
 
     def path_of(self, name: str) -> str:
-        """As in ``Services``. Raises PolicyError for a model that neither came along nor is a run's."""
+        """Return a path as ``Services`` does. Raises PolicyError for a model that neither came along nor is a run's."""
         if name not in EMBEDDED and not is_of_run(name):
             raise PolicyError(f"a public page loads no model but its own and its runs', not {quote(name)}; {REMEDY}")
         return super().path_of(name)
 
     def start(self, config: RunConfig) -> Run:
-        """As in ``Services``. Raises ConfigError for a run that is not ``allowed``, RunError for one too many."""
+        """Start a run as ``Services`` does. Raises ConfigError if it is not ``allowed``, RunError for one too many."""
         allowed(config)
         self.sweep()
         if sum(not run.summary().final for run in list_runs(self.workspace)) >= WAITING:

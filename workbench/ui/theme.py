@@ -1,4 +1,4 @@
-"""How Gradio's own widgets look: small, flat, one accent, nothing from elsewhere; ``page.css`` does the rest."""
+"""Theme of Gradio's own widgets: small, flat, one accent, nothing from elsewhere; ``page.css`` does the rest."""
 
 import gradio as gr
 

@@ -1,1 +1,1 @@
-"""What the page does, without Gradio: plain values in, frozen views out. Most of the page is tested here."""
+"""Handlers of the page, without Gradio: plain values in, frozen views out. Most of the page is tested here."""

@@ -267,12 +267,12 @@ def sample_beside(
         SidesPayload(
             names=[draft.policy, name],
             drawings=drawings,
-            said=f"{draft.policy}: {_told(here)}; {name}: {_told(there)}.",
+            said=f"{draft.policy}: {_say_score(here)}; {name}: {_say_score(there)}.",
         )
     )
 
 
-def _told(credit: Credit) -> str:
+def _say_score(credit: Credit) -> str:
     """Say how many answers of a group are right, or else what they score on average."""
     scored, judge = credit.scored, credit.scored.judge("outcome")
     if judge is not None:
@@ -326,7 +326,7 @@ def check_rewards(
             for line in work:
                 yield View(Note(line, level="info"), True, made=Checked())
             checks = work.result()
-        found = _checked(checks)
+        found = _sum_up(checks)
         notes = [f"{check.reward}: {note}" for check in checks for note in check.notes]
         said = f"{len(found.worst)} of the worst disagreements listed." if checks else "No reward function is on."
         yield View(Note(said, level="info", detail="\n".join(notes)), made=found)
@@ -334,7 +334,7 @@ def check_rewards(
         yield replace(View.of_error(error), made=Checked())
 
 
-def _checked(checks: Sequence[reward_check.RewardCheck]) -> Checked:
+def _sum_up(checks: Sequence[reward_check.RewardCheck]) -> Checked:
     worst = [(check, mistake) for check in checks for mistake in check.worst]
     agreements = [check.given or check.best for check in checks]
     errors = [check.first_error and check.first_error.f1 for check in checks]

@@ -1,4 +1,4 @@
-"""What Help shows: the formula of a pinned token with its live numbers, every scheme, every metric, keys, API, trust.
+"""The content of Help: a pinned token's formula with its live numbers, every scheme, every metric, keys, API, trust.
 
 Plain values for ``help.js``. Numbers come from ``Credit.explain``, which adds up to the very bits on screen.
 """

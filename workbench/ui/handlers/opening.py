@@ -66,7 +66,7 @@ REWARDS_OF = {
 
 @dataclass(frozen=True)
 class Ask:
-    """What is to be opened: an upload's path or what was typed, and what somebody chose of how to read it.
+    """A request to open data: an upload's path or what was typed, and what somebody chose of how to read it.
 
     ``columns`` says which column is what, "" that there is none.
     """
@@ -280,7 +280,7 @@ def with_opened(draft: page_state.PageState, opening: Opening) -> page_state.Pag
 
 
 def samples_at_once(draft: page_state.PageState, opening: Opening) -> bool:
-    """Whether answers to the opened problems come without a question: from a small policy that is here already."""
+    """Return whether answers to the opened problems are sampled at once: by a small policy that is here already."""
     return opening.task is not None and draft.policy in EMBEDDED
 
 

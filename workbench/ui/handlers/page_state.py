@@ -448,7 +448,7 @@ class PageState(BaseModel):
         return str(self.tree["task"]["name"])
 
     def task_section(self, name: str | None = None) -> TaskSection:
-        """How the rows of the task, or of another, are read. Raises ConfigError for a field that does not fit."""
+        """Return how to read the rows of the task, or of another. Raises ConfigError for a field that does not fit."""
         fields = {field: value for field, value in self.tree["task"].items() if field in READING}
         return TaskSection.parse({**fields, "name": (name or self.task).strip()}, "task")
 
@@ -520,7 +520,7 @@ class PageState(BaseModel):
         return PromptSection.parse(self.tree["prompt"], "prompt")
 
     def environment(self) -> EnvironmentSection | None:
-        """Who answers the policy's turns; None for answers of one turn. Raises ConfigError with the field's path."""
+        """Return the environment, None for answers of one turn. Raises ConfigError with the field's path."""
         section = EnvironmentSection.parse(self.tree["environment"], "environment")
         return section if section.name else None
 

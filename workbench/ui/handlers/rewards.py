@@ -135,11 +135,11 @@ def page_row(row: RewardRow) -> RowPayload:
         "is_builtin": row.is_builtin,
         "part": part,
         "form": reward_forms.form_values(part, row) if part else {},
-        **_listed(row),
+        **_list_entry(row),
     }
 
 
-def _listed(row: RewardRow) -> ListedPayload:
+def _list_entry(row: RewardRow) -> ListedPayload:
     return {"name": row.name, "label": row_label(row), "kind": row.kind, "weight": row.weight}
 
 
@@ -167,13 +167,13 @@ def task_rows(rows: Sequence[RewardRow], task: Task) -> tuple[RewardRow, ...]:
 
     A row without code is one that has not reached the page yet: choosing may be told twice.
     """
-    return (*map(row_of, task.rewards), *_written(rows))
+    return (*map(row_of, task.rewards), *_own_rows(rows))
 
 
 def keep_written(rows: Sequence[RewardRow], before: Sequence[RewardRow]) -> tuple[tuple[RewardRow, ...], str]:
     """``rows``, followed by what somebody wrote of the list they take the place of, switched off; and what to say."""
     known = [_function(row) for row in (*rows, *demo_rows())]
-    written = [row.but(on=False) for row in _written(before) if _function(row) not in known]
+    written = [row.but(on=False) for row in _own_rows(before) if _function(row) not in known]
     kept = ", ".join(row.name for row in written)
     return (*rows, *written), f"your own functions are kept, switched off: {kept}" if kept else ""
 
@@ -183,8 +183,8 @@ def _function(row: RewardRow) -> dict[str, Any]:
     return {name: value for name, value in row.fields.items() if name != "weight"} | {"code": row.code.strip()}
 
 
-def _written(rows: Sequence[RewardRow]) -> list[RewardRow]:
-    """The functions and models of a list that somebody wrote, changed or added."""
+def _own_rows(rows: Sequence[RewardRow]) -> list[RewardRow]:
+    """Return the functions and models of a list that somebody wrote, changed or added."""
     return [row for row in rows if not row.is_builtin and (row.code.strip() or not row.has_editor)]
 
 
@@ -273,7 +273,7 @@ def rewards_said(
 
     Where nothing could be scored that is what is wrong alone; the page keeps what it said of the others.
     """
-    shown = {row.key: _listed(row) for row in draft.rows}
+    shown = {row.key: _list_entry(row) for row in draft.rows}
     weighs = not SCHEMES[draft.credit["scheme"]].counts_outcome
     notes = dict(zip((row.key for row in draft.rows), view.rows, strict=True))
     if view.credit is not None and watched is not None:
@@ -311,7 +311,7 @@ def row_note(
         _gave(function, row.name in (scored.judge("step"), scored.judge("outcome"))),
         f"{function.scores.unscored} unscored" if function.scores.unscored else "",
         "printed: see Edit" if summary.prints else "",
-        _told_apart(scored, row.name) if row.belief else "",
+        _say_discrimination(scored, row.name) if row.belief else "",
         f"drawn with its weight at step 0 ({row.schedule})" if row.is_scheduled else "",
         said,
     ]
@@ -325,7 +325,7 @@ def row_note(
     return scoring.Note(" · ".join(filter(None, parts)), level="plain", detail="  ·  ".join(filter(None, details)))
 
 
-def _told_apart(scored: ScoredGroup, name: str) -> str:
+def _say_discrimination(scored: ScoredGroup, name: str) -> str:
     """Say how often a step reward puts a right step above a wrong one, or without labels a right answer's step."""
     judge, of_steps = scored.judge("step") or scored.judge("outcome"), scored.judge("step") is not None
     pairs = [
@@ -381,19 +381,19 @@ def returned(scored: ScoredGroup, row: RewardRow) -> RewardEditorPayload:
         ]
         right = "" if verdict is None else "right" if verdict > 0 else "wrong"
         rollouts.append(
-            {"name": f"Rollout {g + 1}", "verdict": right, "steps": steps, "printed": _shown_print(reward.prints, g)}
+            {"name": f"Rollout {g + 1}", "verdict": right, "steps": steps, "printed": _cut_print(reward.prints, g)}
         )
     return {
         **payload,
         "said": scores_sentence(reward.name, "step" if is_step else "answer", every),
         "rollouts": rollouts,
-        "printed": _shown_print(reward.prints, None),
+        "printed": _cut_print(reward.prints, None),
     }
 
 
 def _before_the_error(key: str, wrong: SaidPayload, prints: Mapping[int | None, str]) -> RewardEditorPayload:
     rollouts = [
-        ReturnedPayload(name=f"Rollout {place + 1}", verdict="", steps=[], printed=_shown_print(prints, place))
+        ReturnedPayload(name=f"Rollout {place + 1}", verdict="", steps=[], printed=_cut_print(prints, place))
         for place in prints
         if place is not None
     ]
@@ -402,12 +402,12 @@ def _before_the_error(key: str, wrong: SaidPayload, prints: Mapping[int | None, 
         "said": "",
         "wrong": wrong,
         "rollouts": rollouts,
-        "printed": _shown_print(prints, None),
+        "printed": _cut_print(prints, None),
         "facts": [],
     }
 
 
-def _shown_print(prints: Mapping[int | None, str], place: int | None) -> str:
+def _cut_print(prints: Mapping[int | None, str], place: int | None) -> str:
     return redact(cut(prints.get(place, "").rstrip(), PRINTED_SHOWN))
 
 
@@ -432,7 +432,7 @@ SHOWN_POSITIONS = 24
 
 
 def watch_payload(watched: statistics.RewardStatistics) -> dict[str, Any]:
-    """As ``rewards.js`` takes it; ``slow`` is a sentence for each function slower than the sampler."""
+    """Return the payload of ``rewards.js``; ``slow`` is a sentence for each function slower than the sampler."""
     return {
         "functions": [
             asdict(replace(function, positions=function.positions[:SHOWN_POSITIONS])) for function in watched.functions

@@ -1,4 +1,4 @@
-"""What Train shows of a run: its state, new rows of its curves, alarms and sentences; stop and resume; what it sampled.
+"""Follow a run on Train: its state, new rows of its curves, alarms and sentences; stop and resume; what it sampled.
 
 Everything is read from the run's directory, so that every page shows the same; the reader holds its own cursor and asks
 for what it has not seen. Each question reads the run's status, the life of its process and its configuration once. Of
@@ -55,7 +55,7 @@ CHANGES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
 
 
 class LiveValue(TypedDict):
-    """What the live element needs: the run that Start began, None where it was refused, and a token of that answer.
+    """Value of the live element: the run that Start began, None if it was refused, and a token of that answer.
 
     ``downloads`` is the address of runs' files. The page outlives the app: were answers counted, the first one after a
     restart would look like one it has seen.
@@ -98,14 +98,14 @@ class _NewRows(TypedDict):
 
 
 class _Queue(TypedDict):
-    """What a queued run waits for."""
+    """A queued run's place: the runs before it, and how long they take."""
 
     ahead: int
     wait: float | None
 
 
 class Followed(_NewRows, _Queue):
-    """What is new in a run, beside its status and summary.
+    """News of a run, beside its status and summary.
 
     ``lost`` names the metrics whose newest value is no number. ``seconds`` is how long it has trained, over all times
     that it was resumed.
@@ -148,7 +148,7 @@ class Described(TypedDict):
 
 
 class Answer(TypedDict):
-    """What became of a request, as a message; ``level`` is info or error."""
+    """Outcome of a request, as a message; ``level`` is info or error."""
 
     message: str
     level: str
@@ -197,7 +197,7 @@ def poll(
     method, summary, answers = run.method, run.summary_of(status, config), run.dir.answers.steps()
     with open_log(run) as known:
         seconds = known.columns["seconds"][1]
-        said, problems = _told(run, tuple(answers), status.started, known)
+        said, problems = _run_sentences(run, tuple(answers), status.started, known)
         news = _rows_since(known, cursor, method.metrics, smoothing=smoothing, problems=problems, groups=groups)
         alarms = [
             {**dataclasses.asdict(alarm), "change": (changed_settings(config, alarm.name) or (None,))[0]}
@@ -226,10 +226,10 @@ def poll(
     return {**dataclasses.asdict(summary), **dataclasses.asdict(status), **followed}
 
 
-def _told(
+def _run_sentences(
     run: Run, measured: tuple[int, ...], started: float | None, known: KeptRun
 ) -> tuple[list[payloads.Said], int]:
-    """Sentences about a run and the number of its held-out problems, anew when it has logged more."""
+    """Return sentences about a run and the number of its held-out problems, anew when it has logged more."""
     key = (run, measured, started, known.rows)
     if known.told[0] != key:
         said: list[payloads.Said] = [sentence.parts for sentence in run_sentences(run, known.columns)]
@@ -335,11 +335,11 @@ def resume(workspace: Path, run: str) -> Answer:
 def start_now(workspace: Path, run: str) -> Answer:
     """Start a run that is queued beside the run that it waits for; says so when it waits for none."""
 
-    def started() -> str:
+    def start() -> str:
         open_run(run, workspace).start_now()
         return f"{run} starts beside the run that it waited for"
 
-    return answer(started)
+    return answer(start)
 
 
 @validate_call
@@ -417,7 +417,7 @@ def _stored_group(run: Run, step: int, group: int, watched: bool, services: sess
         "watched": watched,
         "shares": shares(run, step, credits, watched=watched),
         "awaited": awaited,
-        "drawing": heatmap.to_json(drawn_credit(run, credits[group], services, loss)),
+        "drawing": heatmap.to_json(draw_credit(run, credits[group], services, loss)),
     }
 
 
@@ -442,10 +442,10 @@ def _read_credits(run: Run, step: int, watched: bool, written: int) -> list[Cred
     return run.rollouts(step, watched=watched)
 
 
-def drawn_credit(
+def draw_credit(
     run: Run, credit: Credit, services: session.Services, loss: heatmap.DrawnLoss | None = None
 ) -> Mapping[str, Any]:
-    """The credit as stored, with the run's own pattern underlined where it still works."""
+    """Draw the credit as stored, with the run's own pattern underlined where it still works."""
     pattern = run.config().sampling_section.pattern
     matches: list[list[tuple[int, int]]] | None = None
     with suppress(PatternError):
@@ -545,7 +545,7 @@ def side_by_side(services: session.Services, runs: Sequence[str], index: int) ->
             raise RunError(f"{first.name} and {second.name} watch no prompt in common; they need the same task")
         place = index % len(pairs)
         drawings = [
-            heatmap.to_json(drawn_credit(run, credit, services))
+            heatmap.to_json(draw_credit(run, credit, services))
             for run, credit in zip((first, second), pairs[place], strict=True)
         ]
         return {"index": place, "count": len(pairs), "steps": steps, "drawings": drawings, "error": ""}

@@ -52,14 +52,14 @@ STEP, SECONDS, COMPLETIONS = "step", "seconds", "completions"
 
 
 class RunsValue(TypedDict):
-    """What the table needs: the address of runs' files, and how many runs may be chosen."""
+    """Value of the runs' table: the address of runs' files, and how many runs may be chosen."""
 
     downloads: str
     most: int
 
 
 class NotMeasured(TypedDict, total=False):
-    """Why the figures of a run's metrics are missing."""
+    """Reason for which the figures of a run's metrics are missing."""
 
     problem: str
 
@@ -154,7 +154,7 @@ def overlay(
     ``axis`` is what they are drawn over: steps, seconds, completions or any metric; the others are options of
     ``overlay_charts``. A run that cannot be read is named in ``missing`` with the reason, and the others are shown.
     """
-    chosen, missing = _chosen(workspace, runs)
+    chosen, missing = _open_runs(workspace, runs)
     configs = {run.name: config for run, config, _ in chosen}
     labelled = _configurations(chosen)
     axes = _axes(chosen)
@@ -182,14 +182,14 @@ def curve(
     workspace: Path, key: str, runs: Sequence[str], axis: str = STEP, off: Sequence[str] = (), **shown: Any
 ) -> str:
     """All points of a panel of the chosen runs as CSV: mean, lowest and highest of several seeds, and each run."""
-    chosen, _ = _chosen(workspace, runs)
+    chosen, _ = _open_runs(workspace, runs)
     return export.chart_csv(next(chart for chart in _charts(chosen, axis, off=off, each=True) if chart.key == key))
 
 
 Chosen = list[tuple[Run, RunConfig, curves.Columns]]
 
 
-def _chosen(workspace: Path, names: Sequence[str]) -> tuple[Chosen, list[run_follow.Failed]]:
+def _open_runs(workspace: Path, names: Sequence[str]) -> tuple[Chosen, list[run_follow.Failed]]:
     chosen: Chosen = []
     missing: list[run_follow.Failed] = []
     for name in dict.fromkeys(names[:COMPARED_RUNS]):
@@ -226,7 +226,7 @@ def _charts(chosen: Chosen, axis: str, **drawn: Any) -> list[curves.Chart]:
 
 
 def _columns(run: Run, config: RunConfig) -> curves.Columns:
-    """What its curves are drawn of, and what they may be drawn over beside steps: time, and completions sampled."""
+    """Return the columns of its curves, with those they may be drawn over beside steps: time, completions sampled."""
     with log.open_log(run) as known:
         clock, seconds = known.columns[SECONDS]
         columns = {name: (steps[:], values[:]) for name, (steps, values) in known.curve_columns().items()}
@@ -248,11 +248,11 @@ class Moved(TypedDict):
 def say_of(workspace: Path, run: str, name: str, note: str, tags: list[str]) -> run_follow.Answer:
     """Keep a note and tags of a run, and give it another name; says why not."""
 
-    def kept_and_renamed() -> str:
+    def keep_and_rename() -> str:
         describe(run, note, tags, workspace)
         return f"{run}: kept" if name == run else f"{run} is {rename(run, name, workspace).name} now"
 
-    return run_follow.answer(kept_and_renamed)
+    return run_follow.answer(keep_and_rename)
 
 
 @validate_call
@@ -438,7 +438,7 @@ def _reward_line(row: RewardRow) -> str:
     return name + (" (watched)" if row.weight == 0 else f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")
 
 
-def asked_engine(draft: PageState) -> scoring.Note:
+def ask_engine(draft: PageState) -> scoring.Note:
     """Ask the server of the engine section whether a run could train on it."""
     try:
         section = EngineSection.parse(draft.tree["engine"], "engine")

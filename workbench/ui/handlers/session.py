@@ -1,5 +1,5 @@
-"""What all pages share: the workspace, the model worker that everybody asks in turn, and a sandbox for each tab, which
-runs the code of the tab's own editor.
+"""Services that all pages share: the workspace, the model worker that everybody asks in turn, and a sandbox for each
+tab, which runs the code of the tab's own editor.
 
 ``Services`` is the one object with state; what a tab itself holds is its ``PageState``. Below it is what it is made of:
 the groups stored in the workspace, what is kept by tab, and work on a thread that tells how far it is.

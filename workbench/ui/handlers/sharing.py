@@ -1,4 +1,4 @@
-"""What leaves the page and comes back: the state that a browser tab keeps, a link, a configuration, Python code.
+"""Write the page and read it back: the state that a browser tab keeps, a link, a configuration, Python code.
 
 A browser tab keeps the page's state itself (``share.js``) as ``page``, and as ``address`` the link that its address is.
 A link says as much of the state as fits into an address, and never code, a policy, a file's path nor a Hub id. Both are
@@ -366,7 +366,7 @@ def inspect_code(draft: PageState, saved: Path) -> str:
     if any(spec.startswith("RewardConfig(") for spec in specs):
         imports += ["from workbench.rewards import RewardConfig"]
     read = f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'
-    source = _sampled(draft, group) if sampled else [read]
+    source = _sampling_code(draft, group) if sampled else [read]
     credited = [f"credit = {_credit(draft.credit)}", "wb.heatmap(credit)"]
     if draft.compare is not None:
         credited[1:] = [f"other = {_credit(draft.compare)}", "wb.heatmap(credit, other=other)"]
@@ -375,7 +375,7 @@ def inspect_code(draft: PageState, saved: Path) -> str:
         how = {"adapter": draft.policy_options["adapter"], **draft.policy_options["loading"]}
         source.append(f"policy = wb.load_policy({_arguments(draft.policy, **how)})")
     source += ["group = wb.with_importances(policy, group)"] * weighs
-    blocks = [imports, source, *([text] for text in definitions), [_scored(pattern, specs)], credited]
+    blocks = [imports, source, *([text] for text in definitions), [_scoring_code(pattern, specs)], credited]
     return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
 
 
@@ -416,7 +416,7 @@ def text_literal(text: str) -> str:
     return repr(text)
 
 
-def _sampled(draft: PageState, group: Group) -> list[str]:
+def _sampling_code(draft: PageState, group: Group) -> list[str]:
     known, usual = group.sampling, SamplingConfig().model_dump()
     options = {name: known.get(name, default) for name, default in usual.items()}
     always = ("num_generations", "max_completion_length", "temperature")
@@ -510,7 +510,7 @@ def _defined(reward: RewardConfig) -> set[str]:
     return names if fits else set()
 
 
-def _scored(pattern: StepPattern, specs: list[str]) -> str:
+def _scoring_code(pattern: StepPattern, specs: list[str]) -> str:
     usual = asdict(StepPattern()) | {"kind": None}  # which is always said
     given = {name: value for name, value in asdict(pattern).items() if name != "regex" and value != usual[name]}
     listed = ", ".join(specs)

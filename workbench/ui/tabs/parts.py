@@ -187,10 +187,10 @@ def wire_checks(form: Form, services: Services) -> None:
 
     form.then_score(parts.probes.demo.click(demo, form.draft, form.outputs, queue=False, **PRIVATE))
 
-    def opened(draft: PageState, session: str, data: Mapping[str, Any]) -> PageState | None:
+    def open_prompt(draft: PageState, session: str, data: Mapping[str, Any]) -> PageState | None:
         return checks.open_prompt(draft, services, session, data.get("place"))
 
-    replaces(form, parts.preflight.findings.apply, opened)
+    replaces(form, parts.preflight.findings.apply, open_prompt)
 
 
 # ── the door ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -231,7 +231,7 @@ def build_door() -> SimpleNamespace:
 
 
 def _build_reading() -> SimpleNamespace:
-    """How a file is read: its columns, its tokens, its format."""
+    """Build the fields that say how a file is read: its columns, its tokens, its format."""
     title = "How it was read: columns, tokens, format"
     with gr.Accordion(title, open=False, visible=False, elem_id="door-reading", elem_classes=["fold"]) as fold:
         columns = [field(f"door-{role}", str, QUESTIONS[role], "", choices=[("none", "")]) for role in formats.ROLES]
@@ -372,7 +372,7 @@ def _wire_groups(form: Form, services: Services) -> None:
     """Put groups of the file on screen, and hold rewards against its labels."""
     groups = form.door.groups
 
-    def put(tab: Tab, index: int, said: str = "") -> Updates:
+    def show_group(tab: Tab, index: int, said: str = "") -> Updates:
         assert tab.opening is not None
         before, imported = tab.draft, tab.opening.imported
         try:
@@ -387,7 +387,7 @@ def _wire_groups(form: Form, services: Services) -> None:
 
     def pick(event: gr.EventData, tab: Tab) -> Any:
         row = picked_row(event, opening_handlers.MAX_LISTED)
-        return gr.skip() if row is None else put(tab, row)
+        return gr.skip() if row is None else show_group(tab, row)
 
     def follow(event: gr.EventData, tab: Tab) -> Any:
         """Put the group of a disagreement on screen."""
@@ -395,11 +395,11 @@ def _wire_groups(form: Form, services: Services) -> None:
         if row is None:
             return gr.skip()
         group, rollout = tab.mistakes[row]
-        return put(tab, group, said=f"{group + 1:,}, rollout {rollout + 1}")
+        return show_group(tab, group, said=f"{group + 1:,}, rollout {rollout + 1}")
 
     outputs = [groups.where, groups.listed, *form.outputs]
     for button, by in groups.arrows:
-        moved = button.click(lambda tab, by=by: put(tab, tab.place + by), form.draft, outputs, **QUEUED)
+        moved = button.click(lambda tab, by=by: show_group(tab, tab.place + by), form.draft, outputs, **QUEUED)
         form.then_score(moved)
     form.then_score(groups.listed.apply(pick, form.draft, outputs, **QUEUED))
     form.then_score(groups.worst.apply(follow, form.draft, outputs, **QUEUED))

@@ -196,7 +196,7 @@ def wire_train(form: Form, services: session.Services, shows: Sequence[Any]) -> 
     code = sending(form, lambda request, tab: handlers.notebook(tab.draft, services))
     widgets.notebook.click(**code, outputs=widgets.code, queue=False, **PRIVATE)
 
-    asks = sending(form, lambda request, tab: form_note_value(handlers.asked_engine(tab.draft)))
+    asks = sending(form, lambda request, tab: form_note_value(handlers.ask_engine(tab.draft)))
     form.engine.ask.click(**asks, outputs=form.engine.note, **PRIVATE)
 
     def describe(request: gr.Request, tab: page_state.Tab) -> Updates:
@@ -248,13 +248,13 @@ def _wire_yaml(form: Form) -> None:
     """The run that Start would start as a text that can be edited, and taken over by the form."""
     yaml = form.train.yaml
 
-    def written(request: gr.Request, tab: page_state.Tab) -> Updates:
+    def write_yaml(request: gr.Request, tab: page_state.Tab) -> Updates:
         try:
             return {yaml.text: tab.draft.config().to_yaml()}
         except WorkbenchError as error:
             return {form.train.start_note: form_note_value(scoring.Note(str(error)))}
 
-    def taken(tab: page_state.Tab, text: str) -> Updates:
+    def take_yaml(tab: page_state.Tab, text: str) -> Updates:
         draft = tab.draft
         try:
             after, said = sharing.take_over(draft, "the text", RunConfig.from_yaml(text))
@@ -262,10 +262,10 @@ def _wire_yaml(form: Form) -> None:
             return {form.train.start_note: form_note_value(scoring.Note(str(error)))}
         return shown(form, tab, draft, after, undo=said.text) | {form.train.start_note: ""}
 
-    yaml.fold.expand(**sending(form, written), outputs=[yaml.text, form.train.start_note], queue=False, **PRIVATE)
+    yaml.fold.expand(**sending(form, write_yaml), outputs=[yaml.text, form.train.start_note], queue=False, **PRIVATE)
     form.then_score(
         yaml.take_over.click(
-            taken, [form.draft, yaml.text], [form.train.start_note, *form.outputs], queue=False, **PRIVATE
+            take_yaml, [form.draft, yaml.text], [form.train.start_note, *form.outputs], queue=False, **PRIVATE
         )
     )
 
