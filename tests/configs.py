@@ -17,13 +17,11 @@ def config_of(*flags: str) -> RunConfig:
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``base`` with the values of ``changes``, section by section."""
     both = {
-        name: merged(base[name], changes[name]) for name in base.keys() & changes if _are_sections(base, changes, name)
+        name: merged(base[name], changes[name])
+        for name in base.keys() & changes
+        if isinstance(base[name], Mapping) and isinstance(changes[name], Mapping)
     }
     return {**base, **changes, **both}
-
-
-def _are_sections(base: Mapping[str, Any], changes: Mapping[str, Any], name: str) -> bool:
-    return isinstance(base[name], Mapping) and isinstance(changes[name], Mapping)
 
 
 def short_run(**changes: Any) -> RunConfig:

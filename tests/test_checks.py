@@ -118,7 +118,7 @@ def test_the_shipped_demo_shows_what_suffix_sums_reward():
     assert split["process"].pays
     for scheme in ("outcome", "position", "progress"):
         assert not split[scheme].pays, scheme
-    assert (report.left_out, len(report.rows())) == ({}, len(EDITS) * len(SCHEMES))
+    assert len(report.rows()) == len(EDITS) * len(SCHEMES)
 
 
 def test_a_probes_numbers_are_those_of_assign_credit():
@@ -447,6 +447,10 @@ def gone(count, **metrics):
         *(([{"entropy": 1.0 if n < 20 else 0.001} for n in range(count)], "entropy collapse") for count in (60, 200)),
         (curve(zero_spread_share=(0.2, 0.9)), "zero spread"),
         (curve(3, unsplit_share=(0.0, 0.1)), "answers unsplit"),
+        (
+            [{"phantom_share": share, "accuracy/train": 0.5} for share in (0.0, 0.2, 0.2, 0.1, 0.1, 0.3)],
+            "phantom advantages",
+        ),
         ([{"loss": 0.5}, {"loss": math.nan}, {"loss": 0.5}], "not a number"),
         ([{"steps_per_answer": 1.0, "no_match_share": 1.0}], "step pattern"),
         # Two rows that worked, and three of a policy that yields nothing.
@@ -522,6 +526,7 @@ def test_a_cause_is_asked_with_the_number_that_tells_it(rows, tells):
         curve(48, **{"rewards/a/mean": (0.2, 0.2), "accuracy/train": (0.3, 0.7), "kl/k3": (0, 0.01)}),
         curve(entropy=(1.0, 0.01))[:11],
         gone(2, learning_rate=0.5),
+        [{"phantom_share": share, "accuracy/train": 0.5} for share in (0.0, 0.2, 0.2, 0.1, 0.1)],
         [{"entropy": None, "steps_per_answer": float("nan")}] * 30,
         [],
     ],

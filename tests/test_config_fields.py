@@ -3,8 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -17,6 +15,7 @@ from workbench.cli import runs
 from workbench.cli.arguments import read_arguments
 from workbench.config import SharedConfig, leaves
 from workbench.config.section import Leaf
+from workbench.data.rows import value_at
 from workbench.steps import StepPattern
 from workbench.training.building import trainer_arguments
 from workbench.training.config import ProcessGRPOConfig
@@ -75,15 +74,6 @@ def changed() -> Iterator[tuple[str, str, Any]]:
 FIELDS = list(changed())
 
 
-def nested(path: str, value: Any) -> dict[str, Any]:
-    first, _, rest = path.partition(".")
-    return {first: nested(rest, value) if rest else value}
-
-
-def at(data: Any, path: str) -> Any:
-    return reduce(getitem, path.split("."), data)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_yaml_and_flags_hold_every_field(method: str) -> None:
     """One command has all of them; each is then held against its own configuration."""
@@ -93,12 +83,12 @@ def test_yaml_and_flags_hold_every_field(method: str) -> None:
     plain = RunConfig.parse({"method": {"name": method}}).to_yaml()
     for path, value in fields:
         beside = merged({"method": {"name": method}}, BESIDE.get(path, {}))
-        config = RunConfig.parse(merged(beside, nested(path, value)))
-        assert at(config.model_dump(mode="json"), path) == value
+        config = RunConfig.parse(merged(beside, with_path({}, path, value)))
+        assert value_at(config.model_dump(mode="json"), path) == value
         text = config.to_yaml()
         assert text != plain, path
         assert RunConfig.from_yaml(text) == config, path
-        assert RunConfig.parse(merged(beside, nested(path, at(given, path)))) == config, path
+        assert RunConfig.parse(merged(beside, with_path({}, path, value_at(given, path)))) == config, path
 
 
 def flag_of(path: str, value: Any) -> str:
@@ -115,7 +105,7 @@ def test_the_trainer_is_told_of_the_optimiser_the_sampling_and_the_pattern(tmp_p
     plain = trainer_arguments(RunConfig.parse(run), tmp_path)
     told = [(path, value) for method, path, value in FIELDS if method == "grpo" and path.startswith(TOLD)]
     for path, value in told:
-        assert trainer_arguments(RunConfig.parse({**run, **nested(path, value)}), tmp_path) != plain, path
+        assert trainer_arguments(RunConfig.parse({**run, **with_path({}, path, value)}), tmp_path) != plain, path
 
 
 @pytest.mark.parametrize("part", fields(StepPattern), ids=lambda part: part.name)

@@ -590,9 +590,6 @@ def test_comparing_two_schemes_of_a_group():
     assert (found.steps[1].mean_a, found.steps[1].mean_b) == pytest.approx((0.2108, 1.0539), abs=1e-4)
     assert [step.flipped for step in found.steps] == [0, 0, 0, 0, 0, 0, 0, 2, 0]
     assert found.difference[0, 4] == pytest.approx(1.0539 - 0.2108, abs=1e-4)
-    assert -1 < found.correlation < 1
     assert compare_credits(found.a, found.a).correlation == pytest.approx(1.0)
     flat = credit_group(scored([[1.0], [1.0]], [[1], [1]], [2, 2]), "process")
     assert compare_credits(flat, flat).correlation is None
-    with pytest.raises(CreditError, match="different"):
-        compare_credits(found.a, flat)

@@ -15,7 +15,7 @@ from tests.imported import put
 from workbench.data import read_groups, read_rows
 from workbench.data.formats import look_at
 from workbench.data.logs import recognise_advantages
-from workbench.data.read import EVERY, find_held_out, rows_and_faults, split_of
+from workbench.data.read import find_held_out, split_of
 from workbench.errors import TaskError
 
 ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "a, b\nand c?", "answer": "3"}]
@@ -61,14 +61,13 @@ def test_a_line_of_json_is_one_row_whatever_lists_it_holds(tmp_path: Path) -> No
 
 def test_arrow_and_parquet_are_read_packed_or_not(tmp_path: Path) -> None:
     table = pa.Table.from_pylist(ROWS)
-    with pa.ipc.new_stream(tmp_path / "stream.arrow", table.schema) as stream:
-        stream.write_table(table)
-    with pa.ipc.new_file(tmp_path / "file.arrow", table.schema) as file:
-        file.write_table(table)
+    for name, opened in (("stream.arrow", pa.ipc.new_stream), ("file.arrow", pa.ipc.new_file)):
+        with opened(tmp_path / name, table.schema) as sink:
+            sink.write_table(table)
     pq.write_table(table, tmp_path / "rows.parquet")
     (tmp_path / "rows.parquet.gz").write_bytes(packed((tmp_path / "rows.parquet").read_bytes()))
-    for name in ("stream.arrow", "file.arrow", "rows.parquet", "rows.parquet.gz"):
-        assert values(tmp_path / name) == ROWS, name
+    for file in tmp_path.iterdir():
+        assert values(file) == ROWS, file.name
 
 
 def test_columns_of_csv_have_the_types_that_all_their_cells_fit(tmp_path: Path) -> None:
@@ -154,7 +153,6 @@ def test_a_folder_is_read_by_split_in_a_persons_order(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("no rows")
     assert [row.where for row in read_rows(tmp_path)] == ["9.jsonl line 1", "10.jsonl line 1"]
     assert [row.where for row in read_rows(tmp_path, "test")] == ["test/a.jsonl line 1"]
-    assert len(list(rows_and_faults(tmp_path, EVERY))) == 3
     assert (find_held_out(tmp_path, None), find_held_out(tmp_path, "test")) == ("test", None)
     with pytest.raises(TaskError, match=r"'tset'.*'test'"):
         read_rows(tmp_path, "tset")

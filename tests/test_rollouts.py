@@ -525,33 +525,45 @@ def test_an_end_token_in_the_text_is_the_end_token_and_no_text(tokenizer: str, e
     assert group.rollouts[0].text.endswith("12")
 
 
-def test_padding_and_what_follows_the_end_token_are_no_part_of_the_completion() -> None:
-    def kept(ids: list[int], tokenizer: Any = None, **row: Any) -> tuple[tuple[int, ...], str]:
-        tokenizer = tokenizer or numbered()
-        [group], _, notes = read({"prompt": ASKED, "token_ids": ids, **row}, tokenizer=tokenizer)
-        rollout = group.rollouts[0]
-        assert all(len(values) == len(rollout) for values in (rollout.logprobs, rollout.mask) if values is not None)
-        return rollout.token_ids, notes
+@pytest.mark.parametrize(
+    ("ids", "row", "kept"),
+    [
+        ([43, 44, 2, 0, 0, 0], {"logprobs": [-0.5] * 6}, (43, 44, 2)),
+        ([43, 44, 2, 7, 2], {}, (43, 44, 2)),
+        ([43, 44, 0, 0], {}, (43, 44)),  # cut off by a length, in a batch with longer ones
+        ([43, 44, 2], {}, (43, 44, 2)),
+        # An episode ends at the end of its last turn; what was observed after that stays.
+        ([43, 2, 7, 44, 2, 0, 0], {"mask": [1, 1, 0, 1, 1, 0, 0]}, (43, 2, 7, 44, 2)),
+        ([43, 2, 7, 44, 2, 0, 0], {"mask": [1, 1, 0, 1, 1, 1, 1]}, (43, 2, 7, 44, 2)),
+        ([43, 2, 7, 8], {"mask": [1, 1, 0, 0]}, (43, 2, 7, 8)),
+    ],
+)
+def test_padding_and_what_follows_the_end_token_are_no_part_of_the_completion(
+    ids: list[int], row: dict[str, Any], kept: tuple[int, ...]
+) -> None:
+    [group], _, notes = read({"prompt": ASKED, "token_ids": ids, **row}, tokenizer=numbered())
+    rollout = group.rollouts[0]
+    assert rollout.token_ids == kept
+    assert all(len(values) == len(kept) for values in (rollout.logprobs, rollout.mask) if values is not None)
+    assert bool(notes) is (len(kept) < len(ids))
 
-    ids, notes = kept([43, 44, 2, 0, 0, 0], logprobs=[-0.5] * 6)
-    assert ids == (43, 44, 2)
-    assert "3 tokens" in notes
-    assert kept([43, 44, 2, 2, 2], numbered(pad=None))[0] == (43, 44, 2)
-    assert kept([43, 44, 2, 7, 2])[0] == (43, 44, 2)
-    assert kept([43, 44, 0, 0])[0] == (43, 44)  # cut off by a length, in a batch with longer ones
-    assert kept([43, 44, 2]) == ((43, 44, 2), "")
-    # An episode ends at the end of its last turn; what was observed after that stays.
-    assert kept([43, 2, 7, 44, 2, 0, 0], mask=[1, 1, 0, 1, 1, 0, 0])[0] == (43, 2, 7, 44, 2)
-    assert kept([43, 2, 7, 44, 2, 0, 0], mask=[1, 1, 0, 1, 1, 1, 1])[0] == (43, 2, 7, 44, 2)
-    assert kept([43, 2, 7, 8], mask=[1, 1, 0, 0])[0] == (43, 2, 7, 8)
-    [group], _, _ = read({"prompt": "p", "completion": "t43 t44</s><pad><pad>"}, tokenizer=numbered())
+
+@pytest.mark.parametrize(
+    ("row", "tokenizer"),
+    [
+        ({"token_ids": [43, 44, 2, 2, 2]}, numbered(pad=None)),
+        ({"completion": "t43 t44</s><pad><pad>"}, numbered()),
+    ],
+)
+def test_end_tokens_that_pad_and_padding_in_a_text_are_left_out(row: dict[str, Any], tokenizer: Any) -> None:
+    [group], _, _ = read({"prompt": "p", **row}, tokenizer=tokenizer)
     assert group.rollouts[0].token_ids == (43, 44, 2)
 
 
 # ── rows that cannot be read ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_problem_that_was_given_up_is_left_out_and_its_line_named(tmp_path: Path) -> None:
+def test_a_problem_that_was_given_up_is_left_out_and_its_line_named() -> None:
     steps = [{"completions": [{"text": "1206", "rating": 1}], "chosen_completion": 0}]
     given_up = {"question": {"problem": ASKED}, "label": {"steps": None, "finish_reason": "bad_problem"}}
     solved = {"question": {"problem": ASKED}, "label": {"steps": steps}}
@@ -560,8 +572,6 @@ def test_a_problem_that_was_given_up_is_left_out_and_its_line_named(tmp_path: Pa
     assert "1 row without a completion left out: line 2" in notes
     with pytest.raises(TaskError, match="line 1"):
         read(given_up)
-    file = put(tmp_path / "prm.jsonl", *[solved] * 12, given_up)
-    assert len(wb.load_task(str(file)).rows("labelled_steps")) == 11  # one is held out
 
 
 GOOD = {"prompt": "a", "completion": "x"}
@@ -585,19 +595,21 @@ def test_bad_rows_stop_an_import_unless_they_are_to_be_skipped_and_counted(
         read_groups(put(tmp_path / "rows.jsonl", *BAD), skip_bad_rows=True)
 
 
-def test_the_torn_last_line_of_a_live_log_is_left_out_with_a_note(tmp_path: Path) -> None:
-    whole = json.dumps({"prompt": "a", "completion": "é"}, ensure_ascii=False)
-    for cut in (10, len(whole.encode()) - 3):  # within a character, too
-        file = tmp_path / "live.jsonl"
-        file.write_bytes(f"{whole}\n{whole}\n".encode() + whole.encode()[:cut])
-        found = read_groups(file)
-        assert [len(group) for group in found.groups] == [2]
-        assert found.facts.notes[0].startswith("line 3, the last one, is left out")
-        with pytest.raises(TaskError, match="line 3"):  # what is trained on is whole
-            wb.load_task(str(file))
-    file.write_bytes(f"{whole}\n{whole[:20]}\n{whole}\n".encode())
-    with pytest.raises(TaskError, match="line 2"):
-        read_groups(file)
-    file.write_bytes(whole.encode()[:20])
-    with pytest.raises(TaskError, match="line 1"):
-        read_groups(file)
+WHOLE = json.dumps({"prompt": "a", "completion": "é"}, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("cut", [10, len(WHOLE.encode()) - 3])  # within a character, too
+def test_the_torn_last_line_of_a_live_log_is_left_out_with_a_note(tmp_path: Path, cut: int) -> None:
+    file = tmp_path / "live.jsonl"
+    file.write_bytes(f"{WHOLE}\n{WHOLE}\n".encode() + WHOLE.encode()[:cut])
+    found = read_groups(file)
+    assert [len(group) for group in found.groups] == [2]
+    assert "line 3" in found.facts.notes[0]
+    with pytest.raises(TaskError, match="line 3"):  # what is trained on is whole
+        wb.load_task(str(file))
+
+
+@pytest.mark.parametrize(("lines", "named"), [([WHOLE, WHOLE[:20], WHOLE], "line 2"), ([WHOLE[:20]], "line 1")])
+def test_a_torn_line_that_is_not_the_last_of_several_is_refused(tmp_path: Path, lines: list[str], named: str) -> None:
+    with pytest.raises(TaskError, match=named):
+        read_groups(put(tmp_path / "live.jsonl", "\n".join(lines)))

@@ -515,9 +515,7 @@ def test_traces_of_verifiers_and_prime_rl_keep_ids_logprobs_and_who_wrote_what()
         ("tool", "= 5\nStep 2: "),
         ("assistant", "Answer: 5<|end|>"),
     ]
-    assert first.finished
-    assert first.logprobs[-1] == -0.125
-    assert set(zip(first.logprobs[:-1], first.mask[:-1], strict=True)) == {(-0.5, 1), (0.0, 0)}
+    assert set(zip(first.logprobs, first.mask, strict=True)) == {(-0.5, 1), (0.0, 0), (-0.125, 1)}
     assert [rollout.columns["reward"] for rollout in group.rollouts] == [2.25, 0.25]  # 2 x 1 + 1/4, and 1/4
     assert group.columns["answer"] == "5"
     row = episodes_of("verifiers-traces")[0]
@@ -555,12 +553,6 @@ def test_trls_log_of_its_tool_loop_is_episodes(tmp_path):
     assert (imported.facts.format, group.columns["training_step"]) == ("trl", 2)
     assert stretches(group.rollouts[0]) == [("assistant", add(2, 3)), ("tool", "\n5\n"), ("assistant", "5")]
     assert (group.rollouts[1].text, group.rollouts[1].mask) == ("I cannot.", None)
-
-
-def test_plain_rows_have_ids_and_a_mask():
-    row = {"prompt": "p", "token_ids": [5, 6, 7], "mask": [1, 0, 1]}
-    [group], _, _ = read(row, tokenizer="tiny")
-    assert (group.rollouts[0].token_ids, group.rollouts[0].mask) == ((5, 6, 7), (1, 0, 1))
 
 
 TRACE = {"task": {"data": {}}, "nodes": [{"message": SUM}, {"parent": 0, "message": SUM, "sampled": True}]}

@@ -105,27 +105,21 @@ def test_code_has_the_network_files_programs_and_modules_of_its_folder(
         assert load_reward(RewardConfig(name="mine", code=code), worker).score(BATCH)[0] == [[12.0]]
 
 
-def test_no_secret_of_this_process_reaches_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_reaches_the_code_and_its_temporary_folder_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("https_proxy", "http://user:password@proxy")
     with Sandbox(deadline=60) as fresh:
         body = "import os\nassert 'PATH' in os.environ\nreturn sum('hf_secret' in v or 'password' in v for v in {})"
         assert run(fresh, body.format("os.environ.values()")) == 0.0
+        body = "import tempfile\nopen(tempfile.mkstemp()[1], 'w').close()\nraise ValueError(tempfile.gettempdir())"
+        with pytest.raises(RewardError) as caught:
+            run(fresh, body)
+        folder = Path(str(caught.value).rpartition(": ")[2])
+        assert len(list(folder.iterdir())) == 1
+    assert not folder.exists()
     kept = {"LANG": "C", "KEYBOARD": "de", "PYTHONPATH": "/here", "TOKENIZERS_PARALLELISM": "false"}
     secrets = {"HF_TOKEN": "x", "OPENAI_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x", "DB_PASSWORD": "x"}
     assert client.without_secrets(kept | secrets) == kept
-
-
-def test_its_temporary_folder_goes_with_it() -> None:
-    worker = Sandbox(deadline=60)
-    with pytest.raises(RewardError) as caught:
-        run(
-            worker, "import tempfile\nopen(tempfile.mkstemp()[1], 'w').close()\nraise ValueError(tempfile.gettempdir())"
-        )
-    folder = Path(str(caught.value).rpartition(": ")[2])
-    assert len(list(folder.iterdir())) == 1
-    worker.close()
-    assert not folder.exists()
 
 
 # --- isolated ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sympy import sympify
 
@@ -102,9 +102,6 @@ def _sums(draw, depth=2):
 @given(_sums(), st.sampled_from([0, 0, 1, -2]), st.sampled_from(["{} = {}", "So it is {} = ${}.", "1. {}={} in all"]))
 def test_sums_hold_where_sympy_says_so(sums, off, sentence):
     plain, text = sums
-    try:
-        eval(plain)
-    except ZeroDivisionError:
-        return
     value = sympify(plain, rational=True)
+    assume(value.is_finite)  # nothing is divided by 0
     assert check_equations(sentence.format(text, f"{value + off * (1 + abs(value))}")) == [off == 0]
