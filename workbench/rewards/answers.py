@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -514,6 +514,7 @@ def last_result(text: str) -> Number | None:
     return read_number(_plain(line)[: match.start("rest")])
 
 
+@lru_cache(4096)
 def work_out(text: str, deepest: int = 50) -> Fraction:
     """Return the exact value of a sum with + - * / // ( ), signs and %, whatever the spaces and $ in it.
 
@@ -611,21 +612,19 @@ def read_chain(
     """
     if start is None or operations is None:
         return []
-    task = int(start), tuple((str(symbol), int(str(operand))) for symbol, operand in operations)
-    chain = _last_read.pop(task, None)
-    if chain is None or not text_before.startswith(chain.text):
-        chain = _Chain(*task)
+    task, chain = _last_read.pop("", (None, None))
+    if chain is None or task != (start, operations) or not text_before.startswith(chain.text):
+        chain = _Chain(int(start), tuple((str(symbol), int(str(operand))) for symbol, operand in operations))
     between, chain.text = text_before[len(chain.text) :], text_before + step
     chain.read(between)
     lines = chain.read(step)
-    _last_read.clear()
     if text_before[-1:] in ("", "\n") and chain.text.endswith("\n"):
-        _last_read[task] = chain
+        _last_read[""] = (start, operations), chain
     return lines
 
 
-_last_read: dict[tuple[int, tuple[tuple[str, int], ...]], _Chain] = {}
-"""The chain that the last call read, if it ends in whole lines: the next step of the answer goes on from it."""
+_last_read: dict[str, tuple[Any, _Chain]] = {}
+"""Task and chain of the last call, if it ends in whole lines: the next step of the answer goes on from it."""
 
 
 def goes_wrong_at(

@@ -9,6 +9,7 @@ import copy
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -93,8 +94,7 @@ class _Session(SessionState):  # type: ignore[misc]  # Gradio says nothing of it
     """
 
     def __init__(self, blocks: gr.Blocks) -> None:
-        super().__init__(blocks)
-        self.config_values.clear()
+        super().__init__(SimpleNamespace(default_config=blocks.default_config, blocks=()))
 
     def _update_config(self, key: int) -> None:
         pass

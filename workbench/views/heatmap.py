@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any
@@ -244,11 +244,18 @@ def source_of(credit: Credit, other: Credit | None = None) -> list[tuple[str, st
         "pattern": str(StepPattern(**scored.pattern)) if scored.pattern else "",
         "rewards": ", ".join(rewards),
         "scheme": _in_words(credit) if other is None else f"A: {_in_words(credit)}; B: {_in_words(other)}",
-        "version": "Process-GRPO workbench",
+        "version": f"Process-GRPO workbench {_installed()}".strip(),
     }
-    with suppress(PackageNotFoundError):  # run from its folder without being installed
-        parts["version"] += f" {version('workbench')}"
     return [(name, text) for name, text in parts.items() if text]
+
+
+@cache
+def _installed() -> str:
+    """Return the version of this package, "" where it is run from its folder."""
+    try:
+        return version("workbench")
+    except PackageNotFoundError:
+        return ""
 
 
 def _in_words(credit: Credit) -> str:

@@ -177,8 +177,10 @@ class _Group:
         raw = np.zeros(0) if part is None else part.raw[part.offsets[i] : part.offsets[i + 1]]
         if part is None or not (np.isnan(raw) | (raw == np.array(rewards, dtype=np.float64))).all():
             return False
-        chosen = np.isin(np.arange(len(part.raw)), part.offsets[i] + np.array([0] if steps is None else steps))
-        paid = replace(part, factor=part.factor * chosen).laid_out(i, self.credit.spans(part, i), len(pushed))
+        factor = np.zeros_like(part.factor)
+        chosen = part.offsets[i] + np.array([0] if steps is None else steps, dtype=int)
+        factor[chosen] = part.factor[chosen]
+        paid = replace(part, factor=factor).laid_out(i, self.credit.spans(part, i), len(pushed))
         at = pushed.nonzero()[0] if of is None else scored.spans[of][1]
         return float(2 * paid[at].sum() * np.sign(pushed[at].sum())) >= abs(float(pushed[at].sum()))
 

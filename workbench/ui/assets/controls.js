@@ -42,9 +42,10 @@ export function watchControls() {
     // Chromium stops at whatever scrolls; a list that closes as it is left would take the focus along.
     for (const list of document.querySelectorAll("[role=listbox]:not([tabindex])")) list.setAttribute("tabindex", "-1");
   };
-  // Charts and texts that change bring no controls, and take none away.
+  // Charts, texts that change and a group's drawing bring no controls, and take none away.
   const drawn = (/** @type {MutationRecord[]} */ records) =>
-    records.some(({ addedNodes, removedNodes }) =>
+    records.some(({ target, addedNodes, removedNodes }) =>
+      !(target instanceof Element && target.closest(".wh")) &&
       [...addedNodes, ...removedNodes].some((node) => node instanceof HTMLElement)
     );
   const observer = new MutationObserver((records) => drawn(records) && tidy());

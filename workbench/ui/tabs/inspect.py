@@ -8,6 +8,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import gradio as gr
@@ -348,11 +349,9 @@ def _wire_fields(form: Form, services: Services, score: Score, scored: list[str]
 
     rewards.rows.input(list_changed, [form.draft, rewards.rows], outputs, **LAST)
     # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
-    # Every key waits for what is sent: a scheme's options, of which there are many, are sent by themselves.
-    of_schemes = [form.options(prefix) for prefix in (CREDIT, COMPARE)]
-    others = [path for path in scored if not any(path in options for options in of_schemes)]
-    for sent in (others, *of_schemes):
-        on_change(form, [path for path in sent if path in scored], "scores", answer, [*outputs, form.isolation_note])
+    # Every key waits for what Gradio does with each value that is sent: those of a section are sent by themselves.
+    for _, own in groupby(sorted(scored), key=lambda path: path.rpartition(".")[0]):
+        on_change(form, own, "scores", answer, [*outputs, form.isolation_note])
     on_change(form, paths_of(task_form()), "scores", read_rows, [*outputs, *form.outputs])
 
 

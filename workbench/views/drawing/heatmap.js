@@ -29,7 +29,7 @@ import { lineWidth, prepare } from "./tokens.js";
 import { toggleFold } from "./turns.js";
 
 const EMPTY = { rollouts: [], prompt: "" };
-const AT_ONCE = 6000; // tokens that are drawn before a card comes near what is in sight
+const AT_ONCE = 1000; // tokens that are drawn before a card comes near what is in sight
 
 /** A drawing of groups in an element; `root.heatmap` is the drawing, for the console and for tests. */
 export class Heatmap {

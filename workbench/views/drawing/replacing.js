@@ -29,6 +29,7 @@ export function replaceCards(holder, boxes, focused, articles) {
     const box = boxes.get(g);
     if (!box) continue;
     article.style.containIntrinsicHeight = `auto ${box.height}px`;
+    if (article.classList.contains("plain")) article.style.minHeight = `${box.height}px`;
     article.classList.toggle("later", !isInSight(box) && focused !== g);
   }
   holder.replaceChildren(...articles);
