@@ -100,6 +100,7 @@ def test_another_task_brings_its_pattern_and_passing_through_its_field_brings_no
     expect(page.locator("#regex textarea")).to_have_value("mine")
     choose(page, "task", "chain-arithmetic-tags")
     expect(page.locator("#regex textarea")).to_have_value(re.compile("<answer>"))
+    expect(page.locator("#title h2")).to_contain_text("Use tags")  # what is sampled at once answers its first prompt
 
 
 def test_two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App) -> None:

@@ -516,16 +516,15 @@ def _wire_sampling(form: Form, services: Services) -> None:
             yield updates
 
     outputs = [form.drawing, form.sample_note, form.sample, form.cancel, *form.outputs]
-    sampled = gr.on(
-        [form.sample.click, form.sample_now.change],
-        **sending(form, run),
-        outputs=outputs,
-        concurrency_limit=4,
-        concurrency_id="sampling",
-        **PRIVATE,
-    )
-    form.then_score(sampled)
-    wire_cancel(form.cancel, services.sampling)
+    # What has the tab sample now has just set its fields, which may not show it yet.
+    for event, sends in (
+        (form.sample.click, sending(form, run)),
+        (form.sample_now.change, {"fn": run, "inputs": [form.draft]}),
+    ):
+        sampled = event(**sends, outputs=outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
+        form.then_score(sampled)
+    for button in (form.cancel, form.start_over):
+        wire_cancel(button, services.sampling)
 
 
 # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
