@@ -36,12 +36,16 @@ def token(workspace: Path) -> str:
     return workspace_token(workspace)
 
 
+def application(folder: Path, **options: Any) -> Any:
+    async def make() -> Any:  # Gradio makes locks while it is built, and leaves a loop open where none is running
+        return page.create_app(folder, **options)
+
+    return asyncio.run(make())
+
+
 @pytest.fixture(scope="module")
 def served(workspace: Path) -> Iterator[Any]:
-    async def make() -> Any:  # Gradio makes locks while it is built, and leaves a loop open where none is running
-        return page.create_app(workspace)
-
-    app = asyncio.run(make())
+    app = application(workspace)
     yield app
     app.state.services.close()
 
@@ -238,10 +242,7 @@ def test_an_upload_lands_in_the_workspace_under_its_basename(script: TestClient,
 
 
 def test_uploads_go_when_the_page_ends(tmp_path: Path) -> None:
-    async def make() -> Any:
-        return page.create_app(tmp_path, token="")
-
-    with TestClient(asyncio.run(make()), base_url=HERE) as client:
+    with TestClient(application(tmp_path, token=""), base_url=HERE) as client:
         (path,) = client.post("/gradio_api/upload", files={"files": ("x.txt", b"hello")}).json()
         assert Path(path).exists()
     assert not Path(path).exists()

@@ -62,20 +62,16 @@ class Careless(Teller):
 
 def rows_of(policy: Any, prompts: Sequence[str], kind: type = Teller, seed: int = 3, **others: Any) -> list[Sampled]:
     settings = {name: others.pop(name) for name in ("max_turns", "max_observation_length") if name in others}
-    how = {name: others.pop(name) for name in ("top_k", "repetition_penalty", "stop") if name in others}
-    environment = load_environment(kind)
-    environment = replace(environment, settings=EnvironmentSection(name=kind.__name__, **settings))
-    length = others.pop("max_completion_length", 90)
-    examples = [Example(prompt, {"last": 3 + i % 3}) for i, prompt in enumerate(prompts)]
-    examples = others.pop("examples", examples)
+    environment = replace(load_environment(kind), settings=EnvironmentSection(name=kind.__name__, **settings))
+    lasts = [Example(prompt, {"last": 3 + i % 3}) for i, prompt in enumerate(prompts)]
     return sample_rows(
         policy.model,
         [encode_prompt(policy.tokenizer, prompt) for prompt in prompts],
-        SamplingConfig(max_completion_length=length, temperature=0.8, **how),
+        SamplingConfig(max_completion_length=others.pop("max_completion_length", 90), temperature=0.8),
         eos_token_ids=others.pop("eos", policy.eos_token_ids),
         pad_token_id=policy.tokenizer.pad_token_id,
         seed=seed,
-        episodes=Episodes(environment, policy.tokenizer, examples),
+        episodes=Episodes(environment, policy.tokenizer, others.pop("examples", lasts)),
         **others,
     )
 
@@ -207,23 +203,18 @@ def test_limits_of_an_episode_are_kept_and_said(random_policy, episodes):
 
 
 def test_an_environment_that_fails_ends_its_row_or_the_run(random_policy):
-    rows = rows_of(random_policy, SIX, Careless)
-    failed = [row for row in rows if any(turn.error for turn in row.turns)]
-    assert failed
-    for row in failed:
-        assert [turn.error for turn in row.turns] == [None, None, "reply raised ValueError: no"]
-    section = {"name": "Careless", "on_environment_error": "run", "code": None}
-    environment = load_environment(Careless)
-    episodes = Episodes(
-        replace(environment, settings=EnvironmentSection.parse(section)), random_policy.tokenizer, [Example(PROMPTS[0])]
-    )
+    errors = {tuple(turn.error for turn in row.turns) for row in rows_of(random_policy, SIX, Careless)}
+    assert {row for row in errors if any(row)} == {(None, None, "reply raised ValueError: no")}
+    section = EnvironmentSection.parse({"name": "Careless", "on_environment_error": "run", "code": None})
+    environment = replace(load_environment(Careless), settings=section)
+    episodes = Episodes(environment, random_policy.tokenizer, [Example(PROMPTS[0])])
     sample_rows(
         random_policy.model, [encode_prompt(random_policy.tokenizer, PROMPTS[0])],
         SamplingConfig(max_completion_length=90), eos_token_ids=random_policy.eos_token_ids, pad_token_id=0, seed=3,
         episodes=episodes,
     )  # fmt: skip
-    assert isinstance(episodes.failure, EpisodeError)
-    assert str(episodes.failure) == "row 1, turn 2: reply raised ValueError: no"
+    failure = (type(episodes.failure), str(episodes.failure))
+    assert failure == (EpisodeError, "row 1, turn 2: reply raised ValueError: no")
 
 
 @pytest.fixture(scope="module")

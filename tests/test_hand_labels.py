@@ -178,8 +178,7 @@ def test_the_commands_write_rows_that_a_run_can_have_as_its_task(
     file.write_text(json.dumps(group.to_json()))
 
     def made(command: str, *argv: str) -> Any:
-        out = str(tmp_path / f"{command}.jsonl")
-        assert main([command, "--out", out, "--group", str(file), "--json", *argv]) == 0
+        assert main([command, "--out", f"{tmp_path}/{command}.jsonl", "--group", str(file), "--json", *argv]) == 0
         return json.loads(capsys.readouterr().out)
 
     result = made("pairs", "--margin", "0.5")

@@ -230,7 +230,7 @@ def test_a_step_reward_that_names_them_gets_the_observation_before_its_turn_and_
     expected = [(0.0, 1.06, 2.06), (0.0,)]
     for name in ("told", "told_at_once", "pasted"):
         assert [row.scores[name] for row in scored] == expected, name
-    columns = [dict(GROUP.columns), dict(GROUP.columns)]
+    columns = [dict(GROUP.columns)] * 2
     trained, _ = score_completions([GROUP.prompt] * 2, GROUP.rollouts, columns, StepPattern("", "turns"), rewards)
     assert trained[1].scores == scored[1].scores
 

@@ -12,9 +12,7 @@ from tests.credits import make_rollout, pass_over, worked_credit
 from tests.drafts import draft_of, own_row, with_values
 from tests.stored_runs import store
 from workbench.checks.metrics import METRICS, find_metric
-from workbench.config import SamplingConfig
 from workbench.credit import SCHEMES, credit_group
-from workbench.policies.client import PolicyStatus
 from workbench.rewards import Reward, score_group
 from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout, Step
@@ -144,24 +142,18 @@ SAMPLING = with_values(
 
 
 class FakePolicy:
-    """Stands for the model worker: sends the events it is given, then the group, the error or nothing."""
+    """Stands for the model worker: sends the events it is given, then the group or, once it is cancelled, nothing."""
 
     def __init__(self, events, result):
         self.events, self.result = events, result
 
     def sample(self, policy, example, sampling, *, seed, on_event, cancelled, **options):
-        assert isinstance(sampling, SamplingConfig)
         self.asked, self.options = (policy, example, sampling, seed), options
         for event in self.events:
             if cancelled():
                 return None
             on_event(event)
-        if isinstance(self.result, Exception):
-            raise self.result
         return None if cancelled() else self.result
-
-    def status(self):
-        return PolicyStatus("off")
 
     def close(self):
         pass

@@ -360,12 +360,11 @@ def test_every_rollout_of_a_run_is_in_one_list_sorted_searched_and_paged(tmp_pat
     for order in ("advantage", "-advantage", "tokens"):
         values = [row[order.strip("-")] for row in run_follow.all_rollouts(tmp_path, "a", "", order, 0)["rows"]]
         assert values == sorted(values, reverse=order[0] != "-")
-    apart = run_follow.all_rollouts(tmp_path, "a", "", "disagreement", 0)["rows"]
-    assert [row["outcome"] for row in apart][-4:] == [None] * 4  # what has no outcome cannot disagree
+    apart = run_follow.all_rollouts(tmp_path, "a", "", "disagreement", 0)["rows"][-4:]
+    assert [row["outcome"] for row in apart] == [None] * 4  # what has no outcome cannot disagree
     words = max((rollout.text for rollout in credit.scored.group.rollouts), key=len).strip()
     found = run_follow.all_rollouts(tmp_path, "a", words.upper(), "step", 0)
     assert found["found"] == 4 * sum(words in rollout.text for rollout in credit.scored.group.rollouts) < 12
-    assert run_follow.all_rollouts(tmp_path, "a", "nowhere", "step", 0)["rows"] == []
 
 
 def test_reading_many_steps_goes_on_with_the_next_question(tmp_path, monkeypatch):
