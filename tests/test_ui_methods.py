@@ -131,7 +131,7 @@ def test_the_fields_of_the_browser_own_their_values() -> None:
     tab.set_all(3, {field: 0.5, other: 5})
     tab.set_all(2, {field: 0.25, other: 4})
     assert (tab.draft.value(field), tab.draft.value(other)) == (0.5, 5)
-    tab.put(tab.draft, first.with_value(field, 0.75))
+    tab.hold(tab.draft, first.with_value(field, 0.75))
     tab.set_all(4, {field: 0.75, other: 5})  # as the page shows it: the field that was replaced, and the other as typed
     assert (tab.draft.value(field), tab.draft.value(other)) == (0.75, 5)
 

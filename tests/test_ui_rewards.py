@@ -112,9 +112,9 @@ def test_what_replaces_the_list_keeps_the_keys_of_rows_that_stay() -> None:
     tab.set_rewards({**sent(before, step_correctness={"weight": 0.5}), "number": 7, "editing": ""}, {})
     assert [row.key for row in tab.draft.rows] == [steps.key, answer.key]
     edited = tab.draft
-    tab.put(edited, edited.with_row(own_row(STEP)))
+    tab.hold(edited, edited.with_row(own_row(STEP)))
     assert [row.key for row in tab.draft.rows[:2]] == [steps.key, answer.key]
-    tab.put(tab.draft, before)  # undo
+    tab.hold(tab.draft, before)  # undo
     assert (tab.draft.rows, tab.draft.rows[1].key) == (before.rows, answer.key)
     assert tab.draft.rows[0].key != steps.key
 
@@ -126,7 +126,7 @@ def test_a_list_that_a_later_one_overtook_changes_nothing() -> None:
     tab.set_rewards({**older, "number": 1, "editing": ""}, {})
     assert (tab.draft.rows[0].weight, tab.rewards_told, tab.editing) == (0.5, 2, "a")
     # A button brings the list as well: what its own event has yet to bring, never what was replaced since.
-    tab.put(tab.draft, tab.draft.but(rows=()))
+    tab.hold(tab.draft, tab.draft.but(rows=()))
     for listed in ({**newer, "number": 2, "editing": "a"}, json.loads(handlers.list_value(tab.draft, 3))):
         tab.set_rewards(listed, {})
         assert tab.draft.rows == ()

@@ -44,9 +44,9 @@ from workbench.ui.tabs.form import (
     SCRIPT,
     Form,
     Updates,
-    drawn,
+    bind,
+    element,
     facts_value,
-    served,
 )
 from workbench.ui.tabs.inspect import (
     POLICIES,
@@ -90,11 +90,11 @@ def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
     with Page(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=UPLOADS_LOOKED_AT) as page:
         Api(services).register(mcp=mcp)  # before events of the same names
 
-        drawn(
+        element(
             "header",
             "header",
             json.dumps({"title": TITLE, "loop": LOOP}),
-            server_functions=served([example.policy_status], services),
+            server_functions=bind([example.policy_status], services),
         )
         first = example.first_draft()
         form = Form(draft=gr.State(page_state.Tab(first)), first=first, bound={}, leaves={}, methods={}, schemes={})
@@ -108,11 +108,11 @@ def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
             with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
                 runs = build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
-                drawn(
+                element(
                     "help",
                     "help",
                     json.dumps(help.guide(str(services.workspace / TOKEN_FILE), "{origin}")),
-                    server_functions=served([help.live], services),
+                    server_functions=bind([help.live], services),
                 )
         wire_inspect(form, services)
         is_shown = gr.Textbox("", visible=False)  # changed at the end of the page's opening

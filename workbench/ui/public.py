@@ -37,7 +37,7 @@ from workbench.training.methods import RunConfig
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import fields, scoring, session
 from workbench.ui.handlers.reward_forms import VALUES
-from workbench.ui.tabs.form import drawn, note_value
+from workbench.ui.tabs.form import element, note_value
 
 STYLE = "public.css"
 """Hides buttons that the page's scripts draw, whose functions ``close`` takes away."""
@@ -224,7 +224,7 @@ NOT_CALLED = {
 def close(page: gr.Blocks) -> None:
     """Take off a built page what a public one does not have, and say at its top what it is."""
     with page:
-        about = drawn("public", "note", note_value(scoring.Note(ABOUT, level="info")), classes=["note"])
+        about = element("public", "note", note_value(scoring.Note(ABOUT, level="info")), classes=["note"])
     page.children.remove(about)
     page.children.insert(1, about)
     config = page.default_config

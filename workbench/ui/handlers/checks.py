@@ -21,7 +21,7 @@ from workbench.rewards import Sandbox
 from workbench.runs import open_run
 from workbench.schema import Credit, Group, say_count, two_places
 from workbench.ui.handlers import fields, opening, page_state, session
-from workbench.ui.handlers.example import choose_example, edited_example, find_task, with_group
+from workbench.ui.handlers.example import choose_example, example_to_sample, find_task, with_group
 from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, View, believed, findings_json, mismatch, portable_configs, score, split
 from workbench.ui.payloads import ProbePair, PromptPayload, SidesPayload
@@ -251,7 +251,7 @@ def sample_beside(
     if not name:  # of another policy than a run's, the one that comes along
         begun = draft.policy.removeprefix(RUN).partition("@")[0] if is_of_run(draft.policy) else ""
         name = open_run(begun, services.workspace).config().policy.path if begun else PolicySection().path
-    (sampling, seed), (example, _), prompting = draft.sampling(), edited_example(draft), draft.prompting()
+    (sampling, seed), (example, _), prompting = draft.sampling(), example_to_sample(draft), draft.prompting()
     options: dict[str, Any] = {"seed": here.scored.group.sampling.get("seed", seed), "prompting": prompting}
     options |= {"environment": draft.environment(), "isolate": draft.isolates}
     group = services.models.sample(name, example, sampling, on_event=report, cancelled=cancelled, **options)

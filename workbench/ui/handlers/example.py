@@ -89,7 +89,7 @@ def find_task(task: str | TaskSection) -> Task:
         raise TaskError(
             f"no task is chosen; take one of {', '.join(TASKS)}, or give a data file's path, or {HUB}OWNER/NAME"
         )
-    return _cached(section.model_dump_json(), _written(section.name))
+    return _cached(section.model_dump_json(), _file_times(section.name))
 
 
 @lru_cache(maxsize=8)
@@ -97,8 +97,8 @@ def _cached(section: str, written: tuple[tuple[str, int, int], ...]) -> Task:
     return load_task(TaskSection.model_validate_json(section))
 
 
-def _written(name: str) -> tuple[tuple[str, int, int], ...]:
-    """When a file, or each of a folder's, was written, and its size; () for what stays the same once it is loaded."""
+def _file_times(name: str) -> tuple[tuple[str, int, int], ...]:
+    """Return time and size of a file, or of each in a folder; () for a task that stays the same once it is loaded."""
     path = None if name in TASKS or name.startswith(HUB) else local_path(name)
     files: list[Path] = []
     with suppress(OSError):
@@ -146,8 +146,8 @@ def parse_prompt(text: str) -> Prompt:
     return text
 
 
-def edited_example(draft: PageState) -> tuple[Example, str]:
-    """The example to sample, and what to say where its prompt is no longer the one its columns belong to."""
+def example_to_sample(draft: PageState) -> tuple[Example, str]:
+    """Return the example to sample, and what to say if its prompt is no longer the one its columns belong to."""
     prompt = parse_prompt(draft.text)
     example = Example(prompt, draft.columns, _system(draft))
     said = f"The prompt was edited; {', '.join(draft.columns)} are still those of example {draft.index}."
@@ -283,7 +283,7 @@ def preview(draft: PageState) -> str:
     try:
         found = preview_of(find_task(draft.task_section()), SHOWN_ROWS)
     except WorkbenchError as error:
-        return refused(error)
+        return refusal(error)
     rows: list[Pairs] = []
     for row in found["rows"]:
         texts = {name: value if isinstance(value, str) else encode(value).decode() for name, value in row.items()}
@@ -292,8 +292,8 @@ def preview(draft: PageState) -> str:
     return to_json(RowsPayload(text=found["said"], level="info", rows=rows))
 
 
-def refused(error: WorkbenchError) -> str:
-    """In place of rows, why there are none."""
+def refusal(error: WorkbenchError) -> str:
+    """Return the payload that says, in place of rows, why there are none."""
     return to_json(RowsPayload(text=redact(str(error)), level="error", rows=[]))
 
 
@@ -317,7 +317,7 @@ def sample(draft: PageState, services: session.Services, tab: str) -> Iterator[V
     """
     try:
         (sampling, seed), prompting, environment = draft.sampling(), draft.prompting(), draft.environment()
-        example, edited = edited_example(draft)
+        example, edited = example_to_sample(draft)
     except (ConfigError, TaskError) as error:
         yield View.of_error(error, message())
         return

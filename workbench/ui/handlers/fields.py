@@ -415,7 +415,7 @@ def _fits(option: Option, value: Any) -> bool:
     return isinstance(value, bool if option.kind == "switch" else int | float) and abs(value) < 1e9
 
 
-def shown_values(section: Section | None) -> dict[str, Any]:
+def option_values(section: Section | None) -> dict[str, Any]:
     """Return what each option's field shows, by name: what is set, or the scheme's default."""
     options = {} if section is None else options_of(section["scheme"])
     return {name: (section or {}).get(name, option.default) for name, option in options.items()}
@@ -424,7 +424,7 @@ def shown_values(section: Section | None) -> dict[str, Any]:
 def changed(section: Section) -> dict[str, Any]:
     """Return what differs from the scheme's defaults, by name."""
     options = options_of(section["scheme"])
-    return {name: value for name, value in shown_values(section).items() if value != options[name].default}
+    return {name: value for name, value in option_values(section).items() if value != options[name].default}
 
 
 def summary(section: Section) -> str:
@@ -451,7 +451,7 @@ def with_settings(section: Section, settings: Mapping[str, Any]) -> Section:
     An option that is set to its default is not set any more.
     """
     section = for_scheme(section, settings.get("scheme", section["scheme"]))
-    options, shown = options_of(section["scheme"]), shown_values(section)
+    options, shown = options_of(section["scheme"]), option_values(section)
     news = {
         name: None if name in options and value == options[name].default else value
         for name, value in settings.items()

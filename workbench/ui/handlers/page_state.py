@@ -61,12 +61,12 @@ from workbench.ui.handlers.fields import (
     get,
     may_be_empty,
     number_in,
+    option_values,
     own_settings,
     section_of,
     settings_of,
     shared_settings,
     show_value,
-    shown_values,
     takes,
     with_path,
     with_settings,
@@ -382,7 +382,7 @@ class PageState(BaseModel):
         section, _, name = path.rpartition(".")
         if section in (CREDIT, COMPARE):
             credit = self.credit if section == CREDIT else self.compare
-            return (credit or {"scheme": NONE})["scheme"] if name == "scheme" else shown_values(credit).get(name)
+            return (credit or {"scheme": NONE})["scheme"] if name == "scheme" else option_values(credit).get(name)
         return getattr(self, name) if section == "page" else get(self.tree, path)
 
     def with_value(self, path: str, value: Any) -> PageState:
@@ -611,7 +611,7 @@ class Tab:
             self.editing, self.outcome_weight = sent["editing"], sent["outcome_weight"]
             self.draft = self.draft.with_rewards(sent, estimates)
 
-    def put(self, before: PageState, after: PageState) -> None:
+    def hold(self, before: PageState, after: PageState) -> None:
         """Hold what an event made of ``before``; rows that it changed get keys that the page has yet to show."""
         rows = tuple(row if row == before.row(row.key) else row.but() for row in after.rows)
         with self._lock:

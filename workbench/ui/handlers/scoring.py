@@ -84,7 +84,7 @@ class View:
 
 @dataclass(frozen=True)
 class ScoringView:
-    """What the page shows after a change: the drawing's message and a note for each control that has something wrong.
+    """View of the page after a change: the drawing's message and a note for each control that has something wrong.
 
     ``note`` is about credit, or anything else that belongs to no single control; ``credit`` is what is drawn, if it is.
     """
@@ -223,7 +223,9 @@ def believed(draft: page_state.PageState, config: RewardConfig, models: ModelWor
         **draft.policy_options,
     }
 
-    def scored(prompts: Any, completions: Any, steps: Any, completion_ids: Any, step_ends: Any, **columns: Any) -> Any:
+    def score_steps(
+        prompts: Any, completions: Any, steps: Any, completion_ids: Any, step_ends: Any, **columns: Any
+    ) -> Any:
         batch = {"prompts": prompts, "completions": completions, "steps": steps, **columns}
         batch |= {"completion_ids": completion_ids, "step_ends": step_ends}
         try:
@@ -231,7 +233,7 @@ def believed(draft: page_state.PageState, config: RewardConfig, models: ModelWor
         except PolicyError as error:
             raise RewardError(str(error)) from error
 
-    return Reward(config.name, "step", scored, config.weight, schedule=config.points).at(0)
+    return Reward(config.name, "step", score_steps, config.weight, schedule=config.points).at(0)
 
 
 def rewards_on_screen(draft: page_state.PageState, group: Group, models: Any = None) -> list[RewardConfig | Reward]:
@@ -367,7 +369,7 @@ def message(**parts: Any) -> str:
 
 def scheme_note(section: fields.Section) -> str:
     """The formula of a scheme, with the outcome's term where it has one, and where it comes from."""
-    scheme, weight = SCHEMES[section["scheme"]], fields.shown_values(section).get("outcome_weight")
+    scheme, weight = SCHEMES[section["scheme"]], fields.option_values(section).get("outcome_weight")
     return f"{scheme.formula}{f' + {weight:g} · z(R)' if weight else ''}  ({scheme.reference})"
 
 

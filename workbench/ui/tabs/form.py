@@ -1,4 +1,4 @@
-"""What the tabs share: elements that draw a JSON value, forms drawn from the configuration's sections, the page's
+"""Parts that the tabs share: elements that draw a JSON value, forms drawn from the configuration's sections, the page's
 state.
 
 A value reaches an element as one JSON string and is drawn by the page's scripts into text nodes; templates are
@@ -60,7 +60,7 @@ SCRIPT = "workbench.js"
 HEAD = f'<script src="{ASSETS}/{SCRIPT}"></script>'
 
 
-def drawn(
+def element(
     elem_id: str,
     script: str,
     value: str = "",
@@ -90,22 +90,22 @@ def drawn(
     )
 
 
-def served(functions: Iterable[Callable[..., Any]], *given: Any) -> list[Any]:
+def bind(functions: Iterable[Callable[..., Any]], *given: Any) -> list[Any]:
     """Return what an element's script may ask: ``functions``, whose first arguments are ``given``, and the others the
     entries of what is asked. These come from a browser: the functions check them.
 
     Gradio gives these no session, so the script names its own ``tab``, as the page was told when it opened
-    (``share.kept_value``).
+    (``share_value``).
     """
 
-    def asked_of(function: Callable[..., Any]) -> Callable[..., Any]:
-        def asked(request: dict[str, Any]) -> Any:
+    def with_given(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(request: dict[str, Any]) -> Any:
             return function(*given, **request)
 
-        asked.__name__ = function.__name__
-        return asked
+        call.__name__ = function.__name__
+        return call
 
-    return [asked_of(function) for function in functions]
+    return [with_given(function) for function in functions]
 
 
 def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
@@ -115,7 +115,7 @@ def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
 
 def note(elem_id: str, *, value: str = "", classes: Sequence[str] = ()) -> gr.HTML:
     """A message beside a control."""
-    return drawn(elem_id, "note", value, classes=["note", *classes])
+    return element(elem_id, "note", value, classes=["note", *classes])
 
 
 def note_value(
@@ -141,7 +141,7 @@ def table(elem_id: str, name: str, headings: Mapping[str, bool], *, picks: bool 
     element's ``chosen`` is the one that is marked.
     """
     titles = [{"title": title, "numeric": numeric} for title, numeric in headings.items()]
-    return drawn(elem_id, "table", constant={"name": name, "picks": picks, "headings": titles}, chosen="-1")
+    return element(elem_id, "table", constant={"name": name, "picks": picks, "headings": titles}, chosen="-1")
 
 
 def table_value(rows: Sequence[Sequence[str]]) -> str:
@@ -149,8 +149,8 @@ def table_value(rows: Sequence[Sequence[str]]) -> str:
     return json.dumps(rows) if rows else ""
 
 
-def picked_row(event: gr.EventData, rows: int) -> int | None:
-    """The row of a ``table`` that an event names, if there is such a one."""
+def row_of_event(event: gr.EventData, rows: int) -> int | None:
+    """Return the row of a ``table`` that an event names, if there is one."""
     row = event._data.get("row")
     return row if isinstance(row, int) and 0 <= row < rows else None
 
@@ -193,7 +193,7 @@ class Form(SimpleNamespace):
 
     @property
     def outputs(self) -> list[Any]:
-        """Return what ``form.shown`` may set."""
+        """Return what ``form.show_draft`` may set."""
         example = [self.task, self.example, self.columns, self.preset, self.task_preview]
         columns = [*self.methods.values(), *self.schemes.values()]
         return [
@@ -364,18 +364,18 @@ def replaces(form: Form, event: Any, change: Callable[..., PageState | None], *,
     def replaced(request: gr.Request, data: gr.EventData, tab: Tab) -> Any:
         before = tab.draft
         after = change(before, request.session_hash or "", data._data or {})
-        return gr.skip() if after is None else shown(form, tab, before, after, undo=undo)
+        return gr.skip() if after is None else show_draft(form, tab, before, after, undo=undo)
 
     form.then_score(event(replaced, form.draft, form.outputs, queue=False, **PRIVATE))
 
 
-def shown(form: Form, tab: Tab, before: PageState, after: PageState, *, undo: str = "") -> Updates:
+def show_draft(form: Form, tab: Tab, before: PageState, after: PageState, *, undo: str = "") -> Updates:
     """Return what to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
 
     The tab holds ``after`` then; what was typed since ``before`` comes with the next event. ``undo`` says what was
     replaced or removed, beside a button that brings ``before`` back.
     """
-    tab.put(before, after)
+    tab.hold(before, after)
     updates: Updates = {
         field: gr.update(value=show_value(form.leaves[path], after.value(path)))
         for path, field in form.bound.items()
@@ -445,10 +445,10 @@ def build_share(services: session.Services) -> SimpleNamespace:
 
     problem = note("restore-note")
     with gr.Row(elem_id="share", elem_classes=["fields"]):
-        drawn("share-tools", "tools", server_functions=served([keep, export]))
+        element("share-tools", "tools", server_functions=bind([keep, export]))
         notebook = gr.Button("Notebook code", elem_id="notebook", min_width=0, elem_classes=["small"])
     return SimpleNamespace(
-        kept=drawn("kept", "keep"), notebook=notebook, code=drawn("notebook-code", "code"), problem=problem
+        kept=element("kept", "keep"), notebook=notebook, code=element("notebook-code", "code"), problem=problem
     )
 
 
@@ -461,8 +461,8 @@ def wire_share(form: Form, services: session.Services) -> None:
     form.share.notebook.click(**sending(form, code), outputs=form.share.code, queue=False, **PRIVATE)
 
 
-def kept_value(services: session.Services, draft: PageState, **marks: Any) -> str:
-    """The draft for the browser tab to keep, and the link to what is on screen."""
+def share_value(services: session.Services, draft: PageState, **marks: Any) -> str:
+    """Return the draft for the browser tab to keep, and the link to what is on screen."""
     group = draft.group
     try:
         saved = "" if group is None or group == first_group() else services.groups.keep_recent(group)

@@ -59,21 +59,21 @@ from workbench.ui.tabs.form import (
     PRIVATE,
     Form,
     Updates,
+    bind,
     build_fields,
     build_share,
-    drawn,
+    element,
     field,
     form_note_value,
     heading,
-    kept_value,
     note,
     note_value,
     on_change,
     replaces,
     scheme_view,
     sending,
-    served,
-    shown,
+    share_value,
+    show_draft,
     start_and_cancel,
     widget,
     wire_cancel,
@@ -84,7 +84,7 @@ from workbench.ui.tabs.parts import (
     build_door,
     build_editor,
     build_reward_list,
-    said_values,
+    reward_values,
     wire_checks,
     wire_door,
     wire_rewards,
@@ -136,7 +136,7 @@ def build_inspect(form: Form, services: Services) -> None:
                     "Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]
                 ) as form.task_fold:
                     build_fields(form, task_form())
-                    form.task_preview = drawn("task-preview", "taskRows", example.preview(first), classes=["note"])
+                    form.task_preview = element("task-preview", "taskRows", example.preview(first), classes=["note"])
                 form.start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
             with gr.Column(elem_id="actions", min_width=0):  # always in sight below the controls
                 form.undo_notes.append(note("undo-note", classes=["undo"]))
@@ -146,12 +146,14 @@ def build_inspect(form: Form, services: Services) -> None:
                     form.open_train = gr.Button("Open in Train", elem_id="train-on-this", min_width=0)
                 form.sample_note = note("sample-note")
         with gr.Column(elem_id="view", scale=1, min_width=0):
-            drawn("title", "title")
+            element("title", "title")
             form.share = build_share(services)
             form.checks = build_checks(services)
-            form.presets = drawn("preset-table", "presets", constant=example.PRESET_HEADINGS)
-            form.drawing = drawn(
-                "drawing", "inspect", server_functions=[*served([why]), *served(LABELLING, services.workspace)]
+            form.presets = element("preset-table", "presets", constant=example.PRESET_HEADINGS)
+            form.drawing = element(
+                "drawing",
+                "inspect",
+                server_functions=[*bind([why]), *bind(LABELLING, services.workspace)],
             )
             form.rewards.code = build_editor()
     form.inspected = list(form.bound)
@@ -244,17 +246,17 @@ def wire_inspect(form: Form, services: Services) -> None:
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def scored_outputs(form: Form) -> list[Any]:
-    """Return what ``scored`` sets."""
+def score_outputs(form: Form) -> list[Any]:
+    """Return what ``show_score`` sets."""
     return [
         form.drawing, form.checks.strip, form.preset, form.pattern_note, form.presets, form.credit_note,
         form.formula, form.prompting, form.rewards.watch, form.rewards.said, form.share.kept,
     ]  # fmt: skip
 
 
-def scored(form: Form, services: Services, held: Tab, draft: PageState, view: ScoringView, **marks: Any) -> Updates:
+def show_score(form: Form, services: Services, held: Tab, draft: PageState, view: ScoringView, **marks: Any) -> Updates:
     """Show what came of scoring a draft's group; ``marks`` are kept beside the draft."""
-    watch, said = said_values(held, draft, view, marks.pop("told"))
+    watch, said = reward_values(held, draft, view, marks.pop("told"))
     try:
         prompting = handlers.prompt_note(draft)
     except WorkbenchError:  # said where its field is
@@ -273,7 +275,7 @@ def scored(form: Form, services: Services, held: Tab, draft: PageState, view: Sc
         form.prompting: note_value(prompting),
         form.rewards.watch: watch,
         form.rewards.said: said,
-        form.share.kept: kept_value(services, draft, **marks),
+        form.share.kept: share_value(services, draft, **marks),
     }
 
 
@@ -295,12 +297,12 @@ def _wire_scoring(form: Form, services: Services) -> None:
             return {}
         if view.credit is not None:
             services.drawn[session] = view.credit, view.other
-        return scored(form, services, tab, draft, view, told=told)
+        return show_score(form, services, tab, draft, view, told=told)
 
     def score_news(request: gr.Request, tab: Tab) -> Any:
         return gr.skip() if tab.answered.get("scores") == tab.draft else score(request, tab)
 
-    outputs, schemes = scored_outputs(form), {prefix: form.bound[f"{prefix}.scheme"] for prefix in (CREDIT, COMPARE)}
+    outputs, schemes = score_outputs(form), {prefix: form.bound[f"{prefix}.scheme"] for prefix in (CREDIT, COMPARE)}
     elsewhere = {KIND, *(f"{prefix}.scheme" for prefix in schemes), *paths_of(task_form())}
     sent = [path for path in form.inspected if path not in elsewhere]
     sends = sending(form, score_news, sent)
@@ -338,10 +340,10 @@ def _wire_fields(form: Form, services: Services, score: Score, scored: list[str]
         try:
             after = example.read_as(draft, tab.task_asked or draft.task, before)
         except WorkbenchError as error:
-            return {form.task_preview: example.refused(error), form.share.kept: kept_value(services, draft)}
+            return {form.task_preview: example.refusal(error), form.share.kept: share_value(services, draft)}
         if after is None:
-            return {form.task_preview: example.preview(draft), form.share.kept: kept_value(services, draft)}
-        return shown(form, tab, draft, after) | score(request, tab) | {form.task_preview: example.preview(after)}
+            return {form.task_preview: example.preview(draft), form.share.kept: share_value(services, draft)}
+        return show_draft(form, tab, draft, after) | score(request, tab) | {form.task_preview: example.preview(after)}
 
     def list_changed(request: gr.Request, tab: Tab, sent: str) -> Any:
         tab.set_rewards(json.loads(sent), services.estimates)
@@ -368,7 +370,7 @@ def _wire_pattern(form: Form, score: Score, outputs: list[Any]) -> None:
             pattern = chosen(before, *given)
             if typed != before.regex or pattern == (before.regex, before.kind):
                 return {answer: ""}
-            updates = shown(form, tab, before, before.with_pattern(*pattern))
+            updates = show_draft(form, tab, before, before.with_pattern(*pattern))
             told = json.dumps([typed, updates.pop(regex, {})])
             del updates[form.preset]  # said with the scores, by the last that is asked
             return updates | score(request, tab) | {answer: told}
@@ -379,7 +381,7 @@ def _wire_pattern(form: Form, score: Score, outputs: list[Any]) -> None:
         preset = PRESETS.get(name)
         return (draft.regex, draft.kind) if preset is None else (preset.pattern.regex, preset.pattern.kind)
 
-    def picked(request: gr.Request, event: gr.EventData, tab: Tab, regex: str) -> Any:
+    def pick_preset(request: gr.Request, event: gr.EventData, tab: Tab, regex: str) -> Any:
         return choose(preset_named)(request, tab, regex, str(event._data.get("name")))
 
     by_kind = choose(lambda draft, kind: (handlers.regex_for(draft, kind), kind))
@@ -389,7 +391,7 @@ def _wire_pattern(form: Form, score: Score, outputs: list[Any]) -> None:
         (form.preset.input, choose(preset_named), [form.preset]),
         (kind.input, by_kind, [kind]),
         (form.pattern_note.apply, ends, []),
-        (form.presets.apply, picked, []),
+        (form.presets.apply, pick_preset, []),
     ):
         changed = event(change, [*given, *more], sets, queue=False, **PRIVATE)
         changed.then(None, [answer, regex], regex, js=PUT_REGEX, **PRIVATE)
@@ -430,7 +432,7 @@ def _wire_examples(form: Form) -> None:
             except WorkbenchError as error:
                 return {form.columns: note_value(Note(str(error)))}
             # The field may hold another number.
-            return gr.skip() if after is None else shown(form, tab, before, after) | {form.example: after.index}
+            return gr.skip() if after is None else show_draft(form, tab, before, after) | {form.example: after.index}
 
         form.then_score(event(choose, [form.draft, form.example], form.outputs, queue=False, **PRIVATE))
 
@@ -467,7 +469,7 @@ def _wire_task(form: Form) -> None:
             task = handlers.find_task(plain.task_section(name))
             after = with_task(handlers.choose_example(plain, 0, task=task), task)
         except WorkbenchError as error:
-            wrong: Updates = {form.columns: note_value(Note(str(error))), form.task_preview: example.refused(error)}
+            wrong: Updates = {form.columns: note_value(Note(str(error))), form.task_preview: example.refusal(error)}
             # How rows are read is said in the part that is folded away.
             yield wrong | dict.fromkeys((form.more, form.task_fold), gr.Accordion(open=True))
             return
@@ -477,7 +479,7 @@ def _wire_task(form: Form) -> None:
         now = {}
         if after.policy == task.policy:
             after, now = after.but(group=None), {form.sample_now: secrets.token_hex(8)}
-        yield shown(form, tab, before, after, undo=said) | now
+        yield show_draft(form, tab, before, after, undo=said) | now
 
     outputs = [*form.outputs, form.more, form.task_fold, form.sample_now]
     last: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "always_last", **PRIVATE}
@@ -488,7 +490,7 @@ def _wire_undo(form: Form) -> None:
     """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
 
     def brought_back(tab: Tab) -> Any:
-        return gr.skip() if tab.undo is None else shown(form, tab, tab.draft, tab.undo, undo="Restored")
+        return gr.skip() if tab.undo is None else show_draft(form, tab, tab.draft, tab.undo, undo="Restored")
 
     undone = gr.on(
         [note.apply for note in form.undo_notes], brought_back, form.draft, form.outputs, queue=False, **PRIVATE
@@ -512,7 +514,7 @@ def _wire_sampling(form: Form, services: Services) -> None:
             }
             if view.made is not None:
                 before = tab.draft
-                updates |= shown(form, tab, before, before.but(**view.made))
+                updates |= show_draft(form, tab, before, before.but(**view.made))
             yield updates
 
     outputs = [form.drawing, form.sample_note, form.sample, form.cancel, *form.outputs]
@@ -532,11 +534,11 @@ def _wire_sampling(form: Form, services: Services) -> None:
 
 def opening_outputs(form: Form) -> list[Any]:
     """Return what ``opening`` sets."""
-    return list(dict.fromkeys([*scored_outputs(form), form.share.problem, form.isolation_note, *form.outputs]))
+    return list(dict.fromkeys([*score_outputs(form), form.share.problem, form.isolation_note, *form.outputs]))
 
 
 def opening(services: Services, form: Form, request: gr.Request, kept: str, tab: Tab) -> tuple[PageState, Updates]:
-    """What the page opens with: the draft as the browser tab kept it or a link names it, its group scored and drawn."""
+    """Open the page: with the draft that the browser tab kept or a link names, its group scored and drawn."""
     session, before = request.session_hash or "", tab.draft
     query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
     restored = sharing.restore(kept, query, services.groups)
@@ -545,13 +547,13 @@ def opening(services: Services, form: Form, request: gr.Request, kept: str, tab:
     if view.credit is not None:
         services.drawn[session] = view.credit, view.other
     services.warm()
-    updates = scored(
+    updates = show_score(
         form, services, tab, draft, view, told=tab.rewards_told, first=True, restored=restored is not None, tab=session
     )
     updates[form.isolation_note] = note_value(isolation_note(services.reward_worker(session)))
     if restored is not None:
         problems = Note("; ".join(restored.problems), level="warning") if restored.problems else None
-        updates |= shown(form, tab, before, draft) | {form.share.problem: note_value(problems)}
+        updates |= show_draft(form, tab, before, draft) | {form.share.problem: note_value(problems)}
     tab.answered["scores"] = draft
     for path in POLICIES:
         updates[form.bound[path]] = gr.update(value=draft.value(path), **policies_offered(services, path))

@@ -36,16 +36,16 @@ from workbench.ui.tabs.form import (
     PRIVATE,
     Form,
     Updates,
-    drawn,
+    bind,
+    element,
     facts_value,
     field,
     note,
     note_value,
-    picked_row,
     replaces,
+    row_of_event,
     sending,
-    served,
-    shown,
+    show_draft,
     start_and_cancel,
     table,
     table_value,
@@ -58,23 +58,23 @@ from workbench.ui.tabs.form import (
 def build_reward_list(services: Services, first: PageState) -> SimpleNamespace:
     """Make the list, and what is said of it."""
     can_add = listing.catalogue(services.reward_forms)
-    rows = drawn(
+    rows = element(
         "reward-list",
         "rewards",
         listing.list_value(first),
         constant=can_add,
-        server_functions=served(listing.LIST_ASKED, services),
+        server_functions=bind(listing.LIST_ASKED, services),
     )
-    said, made = drawn("rewards-said", "rewardsSaid"), drawn("reward-made", "rewardMade")
+    said, made = element("rewards-said", "rewardsSaid"), element("reward-made", "rewardMade")
     return SimpleNamespace(
-        rows=rows, said=said, made=made, add_note=note("add-note"), watch=drawn("watch", "watch", classes=["watch"])
+        rows=rows, said=said, made=made, add_note=note("add-note"), watch=element("watch", "watch", classes=["watch"])
     )
 
 
 def build_editor() -> gr.Code:
     """Make the place where the script draws the editor, and its code, which is there from the first time it opens."""
     with gr.Column(elem_id="reward-editor", min_width=0):
-        drawn("editor", "rewardEditor")
+        element("editor", "rewardEditor")
         return gr.Code(
             language="python",
             label="Code",
@@ -111,8 +111,8 @@ def wire_rewards(form: Form, services: Services) -> None:
     rewards.rows.submit(make, form.draft, rewards.made, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
 
 
-def said_values(tab: Tab, draft: PageState, view: scoring.ScoringView, told: int) -> tuple[Any, str]:
-    """Values for ``watch``, which stays where nothing could be scored, and for ``said``.
+def reward_values(tab: Tab, draft: PageState, view: scoring.ScoringView, told: int) -> tuple[Any, str]:
+    """Return values for ``watch``, which stays where nothing could be scored, and for ``said``.
 
     ``told`` is the number of the page's last change of the list that the draft has.
     """
@@ -125,21 +125,21 @@ def build_checks(services: Services) -> SimpleNamespace:
     """One panel of checks, and one for another policy's answers; scripts put both below the facts (``inspect.js``)."""
     # Columns and no accordions, which would make what is in them only once they are opened.
     with gr.Column(elem_id="check-setup", elem_classes=["drawer"], min_width=0):
-        drawn("check-title", "panelTitle", constant="Check this setup")
-        strip = drawn("preflight-strip", "strip")
+        element("check-title", "panelTitle", constant="Check this setup")
+        strip = element("preflight-strip", "strip")
         text = (
             f"{checks.PREFLIGHT_PROMPTS} new prompts: what a run would find before it has learnt. "
             "A click opens a prompt."
         )
         preflight = _check("preflight", "Sample them", text, "findings")
         text = "Cheating edits: would an answer earn more with padding, a repeated step, an empty one?"
-        probes = _check("probe", "Probe this group", text, "probes", server_functions=served([checks.pair], services))
+        probes = _check("probe", "Probe this group", text, "probes", server_functions=bind([checks.pair], services))
         with probes.row:
             probes.demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0, elem_classes=["small"])
         text = "The rewards: right, wrong and odd answers that are made up for them; what do they get wrong?"
         clinic = _check("clinic", "Try the rewards", text, "clinic")
     with gr.Column(elem_id="beside", elem_classes=["drawer"], min_width=0):
-        drawn("beside-title", "panelTitle", constant="Beside another policy")
+        element("beside-title", "panelTitle", constant="Beside another policy")
         other = field(
             "beside-policy", str, "Policy; empty: the one that the run of this one began with", "",
             choices=[("", ""), *EMBEDDED], allow_custom_value=True,
@@ -156,7 +156,7 @@ def _check(name: str, button: str, text: str, script: str, **options: Any) -> Si
         go = gr.Button(button, elem_id=name, min_width=0, elem_classes=["small"])
         cancel = gr.Button("Cancel", elem_id=f"{name}-cancel", min_width=0, interactive=False, elem_classes=["small"])
     return SimpleNamespace(
-        row=row, go=go, cancel=cancel, note=note(f"{name}-note"), findings=drawn(f"{name}-found", script, **options)
+        row=row, go=go, cancel=cancel, note=note(f"{name}-note"), findings=element(f"{name}-found", script, **options)
     )
 
 
@@ -183,7 +183,7 @@ def wire_checks(form: Form, services: Services) -> None:
     def demo(tab: Tab) -> Updates:
         draft = tab.draft
         loaded, said = checks.probe_demo(draft)
-        return shown(form, tab, draft, loaded, undo=said.text)
+        return show_draft(form, tab, draft, loaded, undo=said.text)
 
     form.then_score(parts.probes.demo.click(demo, form.draft, form.outputs, queue=False, **PRIVATE))
 
@@ -241,7 +241,7 @@ def _build_reading() -> SimpleNamespace:
             tokenizer = field("door-tokenizer", str, "Tokens by", plain.tokenizer, **tokenizers)
             format = field("door-format", str, "Format", plain.format, choices=opening_handlers.FORMAT_CHOICES)
         skip = field("door-skip-bad-rows", bool, "Skip bad rows", plain.skip_bad_rows)
-        facts = drawn("door-facts", "facts", classes=["note"])
+        facts = element("door-facts", "facts", classes=["note"])
     return SimpleNamespace(fold=fold, columns=columns, how=[tokenizer, format, skip], facts=facts)
 
 
@@ -249,7 +249,7 @@ def _build_groups() -> SimpleNamespace:
     """The arrows and the list, and the rewards held against the file's labels."""
     with gr.Row(elem_classes=["fields", "paged"], visible=False) as paged:
         previous = gr.Button("‹", elem_id="door-previous", min_width=0, elem_classes=["small"])
-        where = drawn("door-where", "note", classes=["note"])
+        where = element("door-where", "note", classes=["note"])
         following = gr.Button("›", elem_id="door-next", min_width=0, elem_classes=["small"])
     with gr.Accordion("All groups", open=False, visible=False, elem_classes=["fold"]) as fold:
         listed = table("door-groups", "groups", opening_handlers.GROUP_HEADINGS, picks=True)
@@ -306,7 +306,7 @@ def wire_door(form: Form, services: Services) -> None:
         if after is before:
             return updates | unchanged
         now = {form.sample_now: secrets.token_hex(8)} if opening_handlers.samples_at_once(after, opening) else {}
-        return updates | shown(form, tab, before, after, undo=undo) | now
+        return updates | show_draft(form, tab, before, after, undo=undo) | now
 
     # The same file may be dropped again.
     door.upload.upload(lambda file: asdict(Ask(file, upload=secrets.token_hex(8))), door.upload, wanted, **QUEUED)
@@ -380,18 +380,18 @@ def _wire_groups(form: Form, services: Services) -> None:
         except WorkbenchError as error:  # ids that the tokenizer does not have, say
             return {groups.where: note_value(scoring.Note(str(error)))}
         return (
-            shown(form, tab, before, after)
+            show_draft(form, tab, before, after)
             | {groups.where: note_value(said or f"{tab.place + 1:,} of {len(imported):,}")}
             | {groups.listed: gr.update(chosen=str(tab.place))}
         )
 
     def pick(event: gr.EventData, tab: Tab) -> Any:
-        row = picked_row(event, opening_handlers.MAX_LISTED)
+        row = row_of_event(event, opening_handlers.MAX_LISTED)
         return gr.skip() if row is None else show_group(tab, row)
 
     def follow(event: gr.EventData, tab: Tab) -> Any:
         """Put the group of a disagreement on screen."""
-        row = picked_row(event, len(tab.mistakes))
+        row = row_of_event(event, len(tab.mistakes))
         if row is None:
             return gr.skip()
         group, rollout = tab.mistakes[row]

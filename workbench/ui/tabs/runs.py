@@ -25,19 +25,19 @@ from workbench.ui.tabs.form import (
     PRIVATE,
     Form,
     Updates,
+    bind,
     build_fields,
-    drawn,
+    element,
     facts_value,
     form_note_value,
     heading,
-    kept_value,
     method_view,
     note,
     note_value,
     on_change,
     sending,
-    served,
-    shown,
+    share_value,
+    show_draft,
     start_label,
 )
 
@@ -56,8 +56,8 @@ RUNS_ASKED = (
 
 def build_runs(services: session.Services) -> gr.HTML:
     value = json.dumps(handlers.RunsValue(downloads=FOLDER, most=handlers.COMPARED_RUNS))
-    asked = [*served(RUNS_ASKED, services.workspace), *served([run_follow.side_by_side], services)]
-    return drawn("runs", "runs", value, server_functions=asked)
+    asked = [*bind(RUNS_ASKED, services.workspace), *bind([run_follow.side_by_side], services)]
+    return element("runs", "runs", value, server_functions=asked)
 
 
 def wire_run_actions(
@@ -93,7 +93,12 @@ def wire_run_actions(
         except WorkbenchError as error:
             return shows | {note: note_value(scoring.Note(str(error)))}
         sampled = {form.sample_now: secrets.token_hex(8)} if wanted == "policy" else {}
-        return shown(form, held, draft, after, undo="" if about is None else about.text) | {note: ""} | sampled | shows
+        return (
+            show_draft(form, held, draft, after, undo="" if about is None else about.text)
+            | {note: ""}
+            | sampled
+            | shows
+        )
 
     outputs = [tabs, said, form.sample_note, start_note, form.sample_now, *form.outputs]
     form.then_score(
@@ -121,9 +126,9 @@ def build_train(form: Form, services: session.Services) -> None:
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="train-controls", elem_classes=["controls"], scale=0, min_width=0):
             heading("From Inspect")
-            inherited = drawn("inherited", "facts")
+            inherited = element("inherited", "facts")
             heading("Next run")
-            drawn("find-setting", "settings")
+            element("find-setting", "settings")
             _build_run(form)
             with gr.Accordion("As YAML", open=False, elem_id="yaml", elem_classes=["fold"]) as yaml:
                 text = gr.Code(
@@ -132,7 +137,7 @@ def build_train(form: Form, services: session.Services) -> None:
                 take_over = gr.Button("Take over this text", elem_id="yaml-take", min_width=0, elem_classes=["small"])
             rows = note("rows-found")
             with gr.Column(elem_classes=["actions"], min_width=0):
-                estimate = drawn("estimate", "facts")
+                estimate = element("estimate", "facts")
                 with gr.Row(elem_classes=["fields"]):
                     go = gr.Button(start_label(form.first.method), variant="primary", elem_id="start", min_width=0)
                     form.check = gr.Button("Check this setup", elem_id="check", min_width=0)
@@ -140,12 +145,12 @@ def build_train(form: Form, services: session.Services) -> None:
                 form.undo_notes.append(note("train-undo-note", classes=["undo"]))
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
-            code = drawn("train-code", "code")
+            code = element("train-code", "code")
             asked = [
-                *served((*TRAIN_ASKED, *scoring.LABELLING), services.workspace),
-                *served([run_follow.rollouts], services),
+                *bind((*TRAIN_ASKED, *scoring.LABELLING), services.workspace),
+                *bind([run_follow.rollouts], services),
             ]
-            live = drawn(
+            live = element(
                 "live",
                 "train",
                 _live_value(None, pressed=False),
@@ -188,7 +193,7 @@ def wire_train(form: Form, services: session.Services, shows: Sequence[Any]) -> 
     def start(request: gr.Request, tab: page_state.Tab) -> list[Any]:
         draft = tab.draft
         run, problem = handlers.start_run(draft, services)
-        return [_live_value(run), form_note_value(problem), kept_value(services, draft)]
+        return [_live_value(run), form_note_value(problem), share_value(services, draft)]
 
     outputs = [widgets.live, widgets.start_note, kept]
     widgets.start.click(**sending(form, start), outputs=outputs, concurrency_limit=1, **PRIVATE)
@@ -226,7 +231,7 @@ def wire_train(form: Form, services: session.Services, shows: Sequence[Any]) -> 
 
     def answer(request: gr.Request, tab: page_state.Tab, before: page_state.PageState) -> Updates:
         # The note is of what Start was refused for before.
-        return {**describe(request, tab), kept: kept_value(services, tab.draft), widgets.start_note: ""}
+        return {**describe(request, tab), kept: share_value(services, tab.draft), widgets.start_note: ""}
 
     answered = [*outputs, kept, widgets.start_note]
     on_change(form, [path for path in form.bound if path not in (METHOD, *form.inspected)], "run", answer, answered)
@@ -260,7 +265,7 @@ def _wire_yaml(form: Form) -> None:
             after, said = sharing.take_over(draft, "the text", RunConfig.from_yaml(text))
         except WorkbenchError as error:
             return {form.train.start_note: form_note_value(scoring.Note(str(error)))}
-        return shown(form, tab, draft, after, undo=said.text) | {form.train.start_note: ""}
+        return show_draft(form, tab, draft, after, undo=said.text) | {form.train.start_note: ""}
 
     yaml.fold.expand(**sending(form, write_yaml), outputs=[yaml.text, form.train.start_note], queue=False, **PRIVATE)
     form.then_score(
