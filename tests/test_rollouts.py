@@ -160,30 +160,30 @@ TOKENS = {"token_ids": [1, 2], "texts": ["a", "b"]}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"prompt": "p", "completions": STEPS, "labels": [True]}, "'completions' has 3 steps and 'labels' 1"),
+        ({"prompt": "p", "completions": STEPS, "labels": [True]}, "'completions' .*'labels' 1"),
         ({"prompt": "p", "completions": [], "labels": []}, "'completions' .*list of texts"),
         ({"prompt": "p", "completions": STEPS, "labels": ["+", "+", "-"]}, "'labels' .*'\\+'"),
         ({"prompt": "p", "completions": STEPS, "labels": [1, 1, 7]}, "'labels' .*not 7 .item 3"),
-        ({"problem": "p", "steps": STEPS, "label": 3}, "'label' is 3; .*0 to 2"),
+        ({"problem": "p", "steps": STEPS, "label": 3}, "'label' is 3"),
         ({"problem": "p", "steps": "abc", "label": 0}, "'steps' .*'abc'"),
-        ({"input": "1? a ки b ки", "label": "1? a + b ?"}, "'label' must be 'input' with"),
+        ({"input": "1? a ки b ки", "label": "1? a + b ?"}, "'label' .*'input'"),
         ({"input": "a ки", "label": "a +"}, "neither 'Step 1:' nor '\\?' .*'a '"),
         (
             {"question": {"problem": "p"}, "label": {"steps": [{"completions": [{"text": "a", "rating": 2}]}]}},
             "step 1: 'rating' .*not 2",
         ),
-        ({"question": {}, "label": {"steps": []}}, "'question.problem' is missing"),
+        ({"question": {}, "label": {"steps": []}}, "'question.problem'"),
         ({"prompt": "p", "token_ids": [1.5]}, "'token_ids' .*not 1.5"),
         ({"prompt": "p", "token_ids": [-1]}, "'token_ids' .*not -1"),
         ({"prompt": "p", "token_ids": [99999999]}, "'token_ids' .*not 99999999"),
         ({"prompt": "p", "completion": "x", "reward": 10**400}, "'reward' .*not 1000"),
-        ({"prompt": "p", "completion": "x", "labelled_steps": ["x"], "labels": [1, 1]}, "'labelled_steps' has 1 steps"),
+        ({"prompt": "p", "completion": "x", "labelled_steps": ["x"], "labels": [1, 1]}, "'labelled_steps'"),
         ({"prompt": "p", "completion": "x", "labelled_steps": ["x"], "labels": "10"}, "'labels' .*not '10'"),
-        ({"prompt": "p", "completion": "x", "logprobs": [1.0]}, "'logprobs' has 1 values for 0 tokens"),
+        ({"prompt": "p", "completion": "x", "logprobs": [1.0]}, "'logprobs'"),
         ({"question": "q", "m": {"solution": 7}}, "'m.solution' .*not 7"),
-        ({"prompt": "p", "rollouts": [{"token_ids": [1], "texts": []}]}, "rollout 1: 'texts' must"),
+        ({"prompt": "p", "rollouts": [{"token_ids": [1], "texts": []}]}, "rollout 1: 'texts'"),
         ({"prompt": "p", "rollouts": ["x"]}, "rollout 1: .*an object"),
-        ({"prompt": "p", "rollouts": [{"reward": 1.0}]}, "rollout 1: 'completion' is missing"),
+        ({"prompt": "p", "rollouts": [{"reward": 1.0}]}, "rollout 1: 'completion'"),
         ({"prompt": "p", "columns": [1], "rollouts": [{"completion": "x"}]}, "rollout 1: .*'columns' are named"),
         ({"prompt": "p", "rollouts": [TOKENS | {"entropies": [0.0]}]}, "rollout 1: 'entropies' .*2 tokens"),
         ({"prompt": "p", "rollouts": [TOKENS | {"entropies": ["x", "y"]}]}, "rollout 1: 'entropies' .*2 tokens"),
@@ -491,7 +491,7 @@ def test_advantages_of_a_traces_tokens_are_kept_and_null_is_not_0(given: Any, ke
     [rollout] = group.rollouts
     assert (rollout.token_ids, rollout.logprobs) == ((20, 21, 22, 23), (-0.1, -0.2, -0.3, -0.4))
     assert rollout.columns.get("logged_advantage") == kept
-    with pytest.raises(TaskError, match="'advantages' must be"):
+    with pytest.raises(TaskError, match="'advantages'"):
         read(trace([0.5] * 3), tokenizer=numbered())
 
 

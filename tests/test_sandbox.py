@@ -145,12 +145,12 @@ def test_isolating_is_another_process() -> None:
 @pytest.mark.parametrize(
     ("layer", "body", "says"),
     [
-        ("Landlock", "open('/etc/passwd')", r"\[Errno 13\].*'/etc/passwd' \(file access is off in the sandbox\)"),
-        ("Landlock", "import os\nos.listdir('/etc')", "file access is off"),
-        ("Landlock", "open('/proc/self/environ')", "file access is off"),
-        ("Landlock", "open('/var/tmp/workbench-test', 'w')", "file access is off"),
-        ("seccomp", "import os\nos.chmod('.', 0o755)", "file access is off"),
-        ("seccomp", "import os\nos.mknod('pipe', 0o10644)", "file access is off"),
+        ("Landlock", "open('/etc/passwd')", r"\[Errno 13\].*'/etc/passwd' \(file access"),
+        ("Landlock", "import os\nos.listdir('/etc')", "file access"),
+        ("Landlock", "open('/proc/self/environ')", "file access"),
+        ("Landlock", "open('/var/tmp/workbench-test', 'w')", "file access"),
+        ("seccomp", "import os\nos.chmod('.', 0o755)", "file access"),
+        ("seccomp", "import os\nos.mknod('pipe', 0o10644)", "file access"),
         ("seccomp", "import os\nos.memfd_create('x')", "Function not implemented"),
         ("seccomp", "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM)", "network is off"),
         ("seccomp", "import socket\nsocket.socket(socket.AF_UNIX)", "network is off"),
