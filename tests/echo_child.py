@@ -17,8 +17,6 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     match request.get("do"):
         case "exit":
             os._exit(request["code"])
-        case "hang":
-            threading.Event().wait()
         case "print":
             print("x" * request["times"])
             os.write(1, b"low level\n")

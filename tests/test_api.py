@@ -139,11 +139,6 @@ def test_mcp_offers_what_only_reads_and_to_the_owner_alone(tmp_path: Path) -> No
         assert call("read_metrics", run="mine")["rows"] == [{"step": 1, "reward": 0.25}]
         assert [run["run"] for run in call("list_runs")["runs"]] == ["mine"]
         assert "never" in call("read_metrics", run="never")
-        # A script's call of the same function still waits its turn.
-        answer = client.post("/gradio_api/call/read_metrics", json={"data": ["mine", 0]})
-        assert answer.status_code == 200
-        stream = client.get(f"/gradio_api/call/read_metrics/{answer.json()['event_id']}").text
-        assert "event: complete" in stream
 
 
 def test_a_group_to_sample_is_given_up_when_nobody_listens(services: Services) -> None:

@@ -13,30 +13,12 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return capsys.readouterr().out
 
 
-def test_rollouts_lists_groups_and_says_how_they_were_read(capsys):
-    text = run(capsys, "rollouts", "gsm8k", "--limit", "2")
-    assert "2 groups from 300 rows, format gsm8k, tokenizer words" in text
-    assert "note: no tokenizer was given" in text
-    data = json.loads(run(capsys, "rollouts", "gsm8k", "--limit", "2", "--json"))
-    assert [group["rollouts"] for group in data["groups"]] == [4, 4]
-    assert data["facts"]["preset"] == "line"
-
-
 def test_a_group_of_a_file_goes_on_to_score(capsys, monkeypatch):
     group = run(capsys, "rollouts", "gsm8k", "--tokenizer", "tiny", "--show", "0")
     monkeypatch.setattr("sys.stdin", io.StringIO(group))
     scored = json.loads(run(capsys, "score", "--group", "-", "--task", "gsm8k", "--json"))
     assert [one["outcome"] for one in scored["rollouts"]] == [0.0, 0.0, 0.0, 1.0]
     assert [len(one["steps"]) for one in scored["rollouts"]] == [3, 5, 4, 4]
-
-
-def test_check_reward_prints_what_the_function_says(capsys):
-    argv = ["check-reward", "chain-arithmetic", "--reward", "step_correctness", "--limit", "20"]
-    text = run(capsys, *argv)
-    assert "step_correctness against labels" in text
-    assert "first-error F1  100.0%    from 1 on" in text
-    [check] = json.loads(run(capsys, *argv, "--json"))["checks"]
-    assert (check["auc"], check["first_error"]["f1"], check["worst"]) == (1.0, 1.0, [])
 
 
 def test_a_tasks_own_rewards_are_checked_unless_others_are_given(capsys):

@@ -237,41 +237,36 @@ def test_the_tinker_script_s_learning_rate_is_transformers_own(script):
         assert [train.rate(step) for step in range(7)] == pytest.approx([rate(step) for step in range(7)])
 
 
-def test_settings_are_train_py_s_or_said_not_to_be(tmp_path, tiny):
+@pytest.mark.parametrize(
+    ("target", "carried", "left"),
+    [
+        ("tinker", ["method.sampling.max_completion_length"], ["method.beta", "method.sampling.top_k"]),
+        ("verl", ["method.beta", "method.sampling.top_k", "method.credit.scheme"], ["method.sampling.stop"]),
+    ],
+)
+def test_settings_are_carried_or_said_not_to_be(tmp_path, tiny, target, carried, left):
     config = short_run(
         policy={"lora": {"r": 4, "dropout": 0.1}},
         optimiser={"lr_scheduler_type": "polynomial"},
-        method={"beta": 0.1, "sampling": {"num_generations": 5, "top_k": 7}},
+        method={"beta": 0.1, "sampling": {"num_generations": 5, "top_k": 7, "stop": ["\n\n"]}},
     )
-    said = {line.partition(":")[0] for line in export(config, tiny.tokenizer, tmp_path / "out", "tinker")}
-    assert {"policy.lora.dropout", "method.beta", "method.sampling.top_k", "optimiser.lr_scheduler_type"} <= said
-    assert not {"policy.lora.r", "method.sampling.max_completion_length", "optimiser.learning_rate", "task.name"} & said
-    training = json.loads((tmp_path / "out" / "settings.json").read_text())["training"]
-    assert (training["rank"], training["num_generations"], training["base_model"]) == (4, 5, "policy")
+    said = {line.partition(":")[0] for line in export(config, tiny.tokenizer, tmp_path / "out", target)}
+    assert {"policy.lora.dropout", "optimiser.lr_scheduler_type", *left} <= said
+    assert not {"policy.lora.r", "optimiser.learning_rate", "run.steps", *carried} & said
 
 
-def test_rows_are_verl_s_and_settings_are_carried_or_said_not_to_be(tmp_path, tiny):
-    config = short_run(
-        policy={"lora": {"r": 4, "dropout": 0.1}},
-        run={"eval_steps": 2, "eval_prompts": 3},
-        method={"num_iterations": 2, "beta": 0.1, "sampling": {"num_generations": 5, "top_k": 7, "stop": ["\n\n"]}},
-    )
-    left = export(config, tiny.tokenizer, tmp_path / "out", "verl")
-    said = {line.partition(":")[0] for line in left}
-    assert {"policy.lora.dropout", "method.sampling.stop", "optimiser.lr_scheduler_type"} <= said
-    assert not {"policy.lora.r", "method.beta", "method.credit.scheme", "run.steps"} & said
+def test_rows_and_settings_are_verl_s(tmp_path, tiny):
+    method = {"num_iterations": 2, "beta": 0.1, "sampling": {"num_generations": 5, "top_k": 7}}
+    config = short_run(policy={"lora": {"r": 4}}, run={"eval_steps": 2, "eval_prompts": 3}, method=method)
+    export(config, tiny.tokenizer, tmp_path / "out", "verl")
     text = (tmp_path / "out" / "verl.yaml").read_text()
-    for line in ("lora_rank: 4", "top_k: 7", "use_kl_loss: true", "total_training_steps: 1", "ppo_epochs: 2"):
-        assert line in text
-    [row, *_] = (rows := pq.read_table(tmp_path / "out" / "train.parquet").to_pylist())
-    [test, *others] = pq.read_table(tmp_path / "out" / "test.parquet").to_pylist()
-    assert len(rows) == 1000
-    assert len(others) == 2
-    assert row["extra_info"]["plain"]
-    columns = json.loads(row["extra_info"]["columns"])
-    assert row["reward_model"]["ground_truth"] == columns["answer"]
-    assert row["prompt"][0]["content"].startswith(f"Start with {columns['start']}")
-    assert test["extra_info"]["split"] == "test"
+    lines = ("lora_rank: 4", "top_k: 7", "use_kl_loss: true", "total_training_steps: 1", "ppo_epochs: 2")
+    assert [line for line in lines if line not in text] == []
+    rows, tests = (pq.read_table(tmp_path / "out" / f"{name}.parquet").to_pylist() for name in ("train", "test"))
+    assert (len(rows), len(tests), tests[0]["extra_info"]["split"]) == (1000, 3, "test")
+    columns = json.loads(rows[0]["extra_info"]["columns"])
+    assert rows[0]["reward_model"]["ground_truth"] == columns["answer"]
+    assert rows[0]["prompt"][0]["content"].startswith(f"Start with {columns['start']}")
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,6 @@ def test_a_wheel_depends_on_ranges_that_hold_what_was_tested(wheel: Path) -> Non
     tested = dict(line.lower().split("==") for line in lines if not line.startswith("#"))
     assert tested.keys() == needed.keys()
     assert [name for name, version in tested.items() if version not in needed[name]] == []
-    newer = {"transformers": "5.23.9", "pandas": "3.2.0", "trl": "1.16.1"}
-    assert [name for name, version in newer.items() if version in needed[name]] == ["transformers", "pandas"]
-    assert metadata["Version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def test_every_package_that_is_imported_is_declared() -> None:

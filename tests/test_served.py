@@ -233,12 +233,7 @@ def test_it_samples_what_the_sampler_samples_and_tells_how_far_it_is(worker, tin
         shown = zip(group.rollouts, event["texts"], strict=True)
         assert all(rollout.text.startswith(text) for rollout, text in shown)
     status = worker.warm("tiny")
-    assert (status.state, status.policy, status.parameters > 100_000, status.device != "") == (
-        "ready",
-        "tiny",
-        True,
-        True,
-    )
+    assert (status.state, status.policy, status.parameters > 100_000) == ("ready", "tiny", True)
     heard = []
     assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=heard.append, cancelled=lambda: bool(heard)) is None
 
@@ -285,9 +280,6 @@ def test_it_estimates_what_this_process_does(worker, tiny):
     assert heard[-1]["done"] == heard[-1]["total"]
     with pytest.raises(RewardCodeError, match="no built-in reward"):
         worker.step_values("tiny", group, pattern, RewardConfig(name="nothing", kind="outcome"))
-    assert worker.status().state == "ready"
-    asked = iter([False, False, True])
-    assert worker.step_values("tiny", group, pattern, outcome, k=64, cancelled=lambda: next(asked, True)) is None
 
 
 def test_it_answers_with_messages_not_tracebacks(worker, tiny, tmp_path):
