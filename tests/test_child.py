@@ -43,9 +43,9 @@ def test_our_errors_cross_the_pipe_as_themselves(child: Child) -> None:
 
 def test_other_errors_carry_the_traceback_and_the_child_serves_on(child: Child) -> None:
     pid = child.pid
-    with pytest.raises(ChildFailed, match=r"worker failed: KeyError: 'surprise'[\s\S]*echo_child.py"):
+    with pytest.raises(ChildFailed, match=r"'surprise'[\s\S]*echo_child"):
         child.call({"do": "raise"}, deadline=LONG)
-    with pytest.raises(ChildFailed, match="not JSON serializable"):
+    with pytest.raises(ChildFailed, match="JSON"):
         child.call({"do": "not-json"}, deadline=LONG)
     assert child.call({}, deadline=LONG)["pid"] == pid
 
@@ -103,5 +103,5 @@ def test_a_child_that_answers_twice_is_ended_before_the_next_call(child: Child) 
 
 def test_a_child_that_cannot_start_says_why() -> None:
     with Child(MODULE, args=["--fail-to-start"], name="policy worker") as child:
-        with pytest.raises(ChildDied, match=r"policy worker exited 1 before it was ready: RuntimeError: no such luck"):
+        with pytest.raises(ChildDied, match="no such luck"):
             child.call({}, deadline=LONG)

@@ -134,7 +134,7 @@ def test_a_row_that_is_none_is_named(tmp_path):
     file = tmp_path / "rows.jsonl"
     row = rows()[0].model_dump()
     file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "divisor": "a lot"}))
-    with pytest.raises(TaskError, match=r"line 2: divisor: .*step-credit\.schema\.json"):
+    with pytest.raises(TaskError, match="line 2: divisor"):
         read_rows(file)
 
 

@@ -34,9 +34,10 @@ def config(**changes):
 def test_a_run_is_what_it_is_in_this_process_and_keeps_what_it_did_when_it_is_stopped(tmp_path, monkeypatch):
     """Trained by a standby process. Both draw the same 1,000 rows."""
     same = {"method": {"beta": 0.01}, "optimiser": {"lr_scheduler_type": "constant", "warmup_steps": 0}}
-    run = wb.train(config(**same, run={"steps": 500}), tmp_path)
+    few = {"eval_prompts": 2, "watch_prompts": 0}
+    run = wb.train(config(**same, run={"steps": 500, **few}), tmp_path)
     monkeypatch.setattr(processes, "FREE_BYTES", 2**63)  # no other standby, which would import for nothing
-    here = trained(config(**same), tmp_path / "here")
+    here = trained(config(**same, run=few), tmp_path / "here")
     for row in run.follow():
         if row["step"] >= 2:
             break
