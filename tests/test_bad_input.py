@@ -127,9 +127,7 @@ VALUES: dict[str, Any] = {
     "NaN": math.nan,
     "infinity": math.inf,
     "-1": -1,
-    "1e30": 10**30,
     "1e400": 10**400,
-    "1e308": 1e308,
     "1e-300": 1e-300,
     "no text": "",
     "NUL": "a\0b",
@@ -137,7 +135,6 @@ VALUES: dict[str, Any] = {
     "4,000 letters": "x" * 4_000,
     "5000 digits": "9" * 5_000,
     "1:30": "1:30",
-    "turned text": "\u202e",
     "None": None,
     "True": True,
     "list": [],
@@ -222,10 +219,11 @@ def test_invariant_one_damaged_file_hides_nothing_else(tmp_path: Path) -> None:
 
 def _configurations(value: Any) -> Iterator[tuple[str, Any]]:
     """The value at every field of every section, and in place of every section."""
-    paths = [("", leaf.name) for leaf in leaves(SharedConfig)]
-    paths += [(name, f"method.{leaf.name}") for name, method in METHODS.items() for leaf in leaves(method.section)]
-    paths += [
-        ("", name) for name in ("policy", "task", "method", "run", "policy.lora", "training", "rewards", "credit")
+    sections = ("policy", "task", "method", "run", "policy.lora", "training", "rewards", "credit")
+    paths = [
+        *(("", leaf.name) for leaf in leaves(SharedConfig)),
+        *((name, f"method.{leaf.name}") for name, method in METHODS.items() for leaf in leaves(method.section)),
+        *(("", name) for name in sections),
     ]
     for method, path in paths:
         first, *rest = path.split(".")

@@ -371,8 +371,7 @@ def test_in_a_conversation_an_observation_is_the_users_next_message():
     observations, chat = Observations(Speller(CHATML), EnvironmentSection()), [{"role": "user", "content": "Hi"}]
     observations.check(chat)
     between = "\n<|im_start|>user\n= 3<|im_end|>\n<|im_start|>assistant\n"
-    ids, note = observations.ids(chat, "= 3", after_eos=True)
-    assert ("".join(map(chr, ids)), note) == (between, "")
+    assert observations.ids(chat, "= 3", after_eos=True) == ([ord(letter) for letter in between], "")
     ids, _ = observations.ids(chat, "= 3", after_eos=False)  # a stop string ended the turn: its end is written, too
     assert "".join(map(chr, ids)) == f"<|im_end|>{between}"
     assert observations.ids("Hi", "= 3", after_eos=True)[0] == [ord(letter) for letter in "= 3"]

@@ -53,8 +53,8 @@ def test_a_watched_row_has_the_keys_it_declares():
     assert_keys(payload["measures"][0], drawing.DATACLASSES["MeasurePayload"])
     assert_keys(payload["facts"][0], drawing.FactPayload)
     for text in payload["rollouts"]:
-        watched = {key: value for key, value in text.items() if key not in members(drawing.RolloutPayload)}
-        assert set(watched) | {"advantages", "terms", "why", "logged", "extracted", "unsplit", "counted"} == set(
+        credited = text.keys() - members(drawing.RolloutPayload).keys()
+        assert credited | {"advantages", "terms", "why", "logged", "extracted", "unsplit", "counted"} == set(
             members(drawing.CreditedPayload)
         )
         assert_keys(text["before"], drawing.BeforePayload)

@@ -234,8 +234,7 @@ def send(client: TestClient, config: dict[str, Any], name: str, event: str, valu
 @pytest.mark.parametrize("name", ["hub:openai/gsm8k", "/etc/passwd"])
 def test_a_forged_task_is_not_read(served: TestClient, config: dict[str, Any], name: str) -> None:
     told = send(served, config, "task", "input", name, "of a task")
-    assert "root:" not in told
-    assert '"success":false' in told
+    assert ("root:" in told, '"success":false' in told) == (False, True)
 
 
 @pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting':DeprecationWarning")
@@ -252,8 +251,7 @@ def test_a_forged_task_is_not_read(served: TestClient, config: dict[str, Any], n
 def test_the_api_refuses_them_too(served: TestClient, function: str, data: list[Any]) -> None:
     event = served.post(f"/gradio_api/call/{function}", json={"data": data}).json()["event_id"]
     answer = served.get(f"/gradio_api/call/{function}/{event}").text
-    assert "event: error" in answer
-    assert "complete" not in answer
+    assert ("event: error" in answer, "complete" in answer) == (True, False)
 
 
 def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -> None:

@@ -36,8 +36,7 @@ from workbench.ui.handlers.scoring import explain_token, mismatch, remedied, res
 def test_a_rollout_without_a_step_is_not_one_without_a_match():
     """One that is still thinking has no step; neither has an empty text cut by tokens."""
     assert scoring._no_match([Split([], [])]) is None
-    note = scoring._no_match([Split([], []), Split([Step(0, 3, matched=False)], [])])
-    assert note.text.startswith("no match in rollout 2")
+    assert "rollout 2" in scoring._no_match([Split([], []), Split([Step(0, 3, matched=False)], [])]).text
 
 
 def test_presets_are_listed_by_what_they_find():
@@ -267,9 +266,8 @@ def test_what_a_reader_should_know_of_a_run_is_told(run, tmp_path):
     (run.checkpoints / "checkpoint-1").mkdir()
     run.set_status("crashed", "killed", warnings=["skipped checkpoint-2"])
     news = run_follow.poll(tmp_path, "seen", 0, -1)
-    assert news["warnings"][0] == "skipped checkpoint-2"
-    assert news["warnings"][1].startswith("skipped metrics.jsonl, line 3:")
-    assert news["resumable"]
+    assert (news["warnings"][0], news["resumable"]) == ("skipped checkpoint-2", True)
+    assert "line 3" in news["warnings"][1]
     (run.checkpoints / "checkpoint-1").rmdir()
     assert not run_follow.poll(tmp_path, "seen", 0, -1)["resumable"]
     assert "no checkpoint to resume from" in run_follow.resume(tmp_path, "seen")["message"]
@@ -277,10 +275,10 @@ def test_what_a_reader_should_know_of_a_run_is_told(run, tmp_path):
 
 def test_stored_rollouts_are_drawn_as_stored(run, services, tmp_path):
     answer = run_follow.rollouts(services, "seen", 1, 7)
-    assert (answer["group"], answer["groups"]) == (0, 1)
     drawn = json.loads(answer["drawing"])
+    assert (answer["group"], answer["groups"]) == (0, 1)
     assert drawn["rollouts"][0]["advantages"] == pytest.approx(worked_credit().of(0).tolist())
-    assert "no rollouts of step 9" in run_follow.rollouts(services, "seen", 9, 0)["error"]
+    assert "step 9" in run_follow.rollouts(services, "seen", 9, 0)["error"]
     assert run_follow.why(tmp_path, "seen", 1, 0, 0, 0)["list"]
     assert (drawn["loss"]["passes"], answer["shares"]) == ([], [])  # of an earlier version: on policy
 

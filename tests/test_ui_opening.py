@@ -204,16 +204,14 @@ def test_a_log_with_outcome_rewards_alone_opens_under_outcome(tmp_path, worker):
     assert draft.credit["scheme"] == "outcome"
     assert [advantage > 0 for advantage in shown(draft, worker)] == [True, False]
     assert with_opened(draft, opened(tmp_path)[-1]).credit["scheme"] == "process"  # of a file with step rewards
-    steps = draft_of(builtin_row("step_correctness")).with_scheme_for_rewards()
-    assert steps.credit["scheme"] == "process"
+    assert draft_of(builtin_row("step_correctness")).with_scheme_for_rewards().credit["scheme"] == "process"
     weighted = draft_of(builtin_row("given_reward")).but(credit={"scheme": "process", "outcome_weight": 1.0})
     assert weighted.with_scheme_for_rewards() is weighted
 
 
 def test_answers_are_compared_with_the_files_right_ones_where_it_has_no_reward(tmp_path):
     name = write(tmp_path, *[{**row, "gold": r"\frac{1}{2}"} for row in (*ROWS, ROWS[0])])
-    view = opened(tmp_path, name)[-1]
-    assert [reward.name for reward in find_rewards(view.imported)] == ["math_equality"]
+    assert [reward.name for reward in find_rewards(opened(tmp_path, name)[-1].imported)] == ["math_equality"]
     unscored = opened(tmp_path, write(tmp_path, *ROWS, ROWS[0]))[-1]
     assert (find_rewards(unscored.imported), unscored.note.level) == ([], "warning")
 

@@ -150,8 +150,7 @@ def test_a_call_that_is_cancelled_says_so(tmp_path: Path) -> None:
         scoring = pool.submit(rescore, loops, services.reward_worker("t", 120.0))
         wait_for(lambda: handlers.rewards_running(services, tab="t").startswith("reward 'mine' running"), "its call")
         handlers.cancel_rewards(services, tab="t")
-        (said,) = scoring.result().rows
-        assert said.text == "reward 'mine' was cancelled"
+        assert "cancelled" in scoring.result().rows[0].text
         again = rescore(draft_of(own_row(STEP)), services.reward_worker("t"))
         assert again.credit is not None
 

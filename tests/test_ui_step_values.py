@@ -217,8 +217,7 @@ def test_a_run_has_the_values_only_where_it_was_asked_to() -> None:
 class Policy:
     """A model worker that knows the values already."""
 
-    def __init__(self) -> None:
-        self.asked: Any = None
+    asked: Any = None
 
     def step_values(self, policy: str, group: Group, pattern: Any, outcome: RewardConfig, **how: Any) -> StepValues:
         self.asked = (policy, pattern.regex, outcome, how["k"])
