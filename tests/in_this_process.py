@@ -12,8 +12,11 @@ from typing import Any
 from transformers.utils import logging
 
 from tests.stored_runs import config_of
+from workbench.policies.client import ModelWorker
+from workbench.policies.worker import PolicyCache, handle
 from workbench.process.train import Recorder, main
 from workbench.rewards import Sandbox
+from workbench.rewards.models.model import LocalModels
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.runs.processes import TRAINING, spawn
@@ -63,6 +66,31 @@ def started_here(run: RunDir, module: str = TRAINING, **how: bool) -> None:
     run.note(pid=None)  # nobody waits for this process to end
 
 
+def worker_here() -> ModelWorker:
+    """Return a model worker without its process."""
+    worker = ModelWorker()
+    worker._child = _InThisProcess()  # type: ignore[assignment]
+    return worker
+
+
+class _InThisProcess:
+    alive = True
+
+    def __init__(self) -> None:
+        self._models = PolicyCache(), LocalModels()
+
+    def call(self, request: dict[str, Any], *, on_event: Any, **patience: Any) -> Any:
+        def emit(event: dict[str, Any]) -> None:
+            if on_event is not None:
+                on_event(event)
+
+        emit.cancelled = lambda: False  # type: ignore[attr-defined]
+        return json.loads(json.dumps(handle(request, emit, *self._models)))  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        pass
+
+
 def train(run: RunDir, resume: str | None = None) -> Any:
     """Train with the recorder's rows alone, from the beginning or from the checkpoint named; the trainer."""
     config = config_of(run)
@@ -71,6 +99,16 @@ def train(run: RunDir, resume: str | None = None) -> Any:
     trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
     run.close()
     return trainer
+
+
+def train_and_store(config: RunConfig, folder: Path) -> tuple[RunDir, Any, list[dict[str, Any]]]:
+    """Train with rollouts and passes stored; the run's directory, its trainer, and what its loss was given."""
+    run = RunDir.create(folder, config)
+    listeners = Listeners(on_rollouts=run.rollouts.write, on_pass=run.passes.write)
+    trainer: Any = METHODS[config.method.name].build(config_of(run), folder / "out", listeners)
+    inputs = keep_inputs(trainer)
+    trainer.train()
+    return run, trainer, inputs
 
 
 def keep_inputs(trainer: Any) -> list[dict[str, Any]]:

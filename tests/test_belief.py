@@ -12,19 +12,16 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, Qwen2C
 from tests.configs import short_run
 from tests.drafts import draft_of
 from tests.forward import picked_logprobs
-from tests.in_this_process import trained
-from workbench.checks.probes import probe
-from workbench.cli import main
+from tests.in_this_process import trained, worker_here
 from workbench.config import SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_task
 from workbench.errors import ConfigError, RewardCodeError, RewardError
 from workbench.policies.belief import FORMS, beliefs, heeds_masks, policy_reward, with_importances
-from workbench.policies.client import ModelWorker
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_group
-from workbench.rewards import RewardConfig, Sandbox, load_reward, score_group
+from workbench.rewards import RewardConfig, load_reward, score_group
 from workbench.rewards.answers import answer_introduction
 from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout
@@ -223,24 +220,6 @@ def test_a_reward_of_the_configuration_scores_as_the_function_does(tiny, groups)
         RewardConfig.parse({"name": "belief", "kind": "outcome", "belief": {}})
 
 
-def test_the_command_gives_beliefs_and_samples_nothing(capsys):
-    arguments = [
-        "step-values",
-        "--belief",
-        "reference",
-        "--index",
-        "2",
-        "--method.sampling.num_generations",
-        "4",
-        "--json",
-    ]
-    assert main(arguments) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["k"] == 0
-    assert said["tokens"] == 0
-    assert len(said["values"]) == 4
-
-
 @pytest.mark.parametrize("ending", ["Answer: ", "\\boxed{"])
 def test_a_step_that_only_states_the_answer_is_unscored(tiny, groups, ending):
     """Of one that also works, the belief is that before the answer, as if it ended there."""
@@ -255,18 +234,6 @@ def test_a_step_that_only_states_the_answer_is_unscored(tiny, groups, ending):
     worked = of(f"{first}\n")
     assert near(of(f"{first}\n{ending}7{closing}"), [worked[0], None] if ending == "Answer: " else worked)
     assert near(of(f"{first}\nAnswer: 7\n{first}\n"), [worked[0], None, None])
-
-
-def test_a_step_said_twice_is_paid_by_the_difference_and_not_by_the_watermark(tiny):
-    task = load_task("chain-arithmetic")
-    group = sample_group(tiny, task[2], num_generations=4, max_completion_length=112, seed=2)
-    paid = {}
-    for form in ("difference", "watermark"):
-        reward = policy_reward(
-            RewardConfig(name="belief", belief={"form": form}), tiny, SamplingConfig(), pattern=CHAIN
-        )
-        paid[form] = probe(group, CHAIN, [reward]).results["repeat a step"]["step"].pays
-    assert paid == {"difference": True, "watermark": False}
 
 
 # -- Importances of tokens ---------------------------------------------------------------------------------------------
@@ -307,19 +274,15 @@ def test_an_importance_is_how_fast_the_answers_probability_changes_with_the_toke
     assert judged > 10
 
 
-def test_importances_stay_with_a_group_and_the_page_asks_for_them(tiny, groups, tmp_path):
+def test_importances_stay_with_a_group_and_the_page_asks_for_them(tiny, groups, worker, tmp_path):
     group = with_importances(tiny, groups[0])
     assert Group.from_json(json.loads(json.dumps(group.to_json()))) == group
     assert with_importances(tiny, replace(groups[0], columns={})) == replace(groups[0], columns={})
     row = row_from("belief", {"of": "reference", "form": "difference", "introduction": "", "log": False}, ())
     listed = builtin_row("step_correctness"), builtin_row("answer_correctness"), row.with_edits({"weight": 0.5})
     draft = draft_of(*listed, oar=True, outcome_weight=1.0).but(group=groups[0])
-    models, code = ModelWorker(), {}
-    try:
-        with Sandbox(deadline=60, pattern_margin=60) as worker:
-            view = rescore(draft, worker, models)
-    finally:
-        models.close()
+    code = {}
+    view = rescore(draft, worker, worker_here())
     belief = beliefs(tiny, group, draft.pattern(), of="reference").as_reward("progress", 0.5)
     scored = score_group(group, draft.pattern(), ["step_correctness", "answer_correctness", belief])
     expected = credit_group(scored, "process", oar=True, outcome_weight=1.0)

@@ -273,9 +273,6 @@ def test_thinking_left_out_is_in_no_step_and_unseen_by_rewards() -> None:
     assert [len(row.steps) for row in with_thinking.scored] == [3, 1, 1]
 
 
-# -- configuration and page -------------------------------------------------------------------------------------------
-
-
 # ── prompts that leave no room for an answer ─────────────────────────────────────────────────────────────────────────
 
 

@@ -1,7 +1,7 @@
 """Decoding against a model's own forward pass: the plain step, and every kind of state that a model may keep."""
 
 import inspect
-from types import MethodType, SimpleNamespace
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -11,8 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from tests.forward import picked_logprobs
-from workbench.config import RunSection, SamplingConfig
-from workbench.errors import ConfigError
+from workbench.config import SamplingConfig
 from workbench.policies import decoding, sampler
 from workbench.policies.decoding import (
     CachedDecoder,
@@ -24,9 +23,7 @@ from workbench.policies.decoding import (
     sampling_copy,
     shape_of,
 )
-from workbench.policies.prompts import encode_prompt
-from workbench.policies.sampler import Sampled, sample_rows, to_rollout
-from workbench.training.watching import HeldOutAccuracy
+from workbench.policies.sampler import Sampled, sample_rows
 
 SIZES = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -369,49 +366,3 @@ def test_a_recurrent_models_rows_are_the_same_however_they_are_batched(kind):
     whole = sample_rows(model, PAIRED, sampling, **how)
     parts = [row for i, ids in enumerate(PAIRED) for row in sample_rows(model, [ids], sampling, first_row=i, **how)]
     assert [row.token_ids for row in parts] == [row.token_ids for row in whole]
-
-
-def test_invariant_held_out_accuracy_does_not_depend_on_ranks(random_policy):
-    """22 prompts: on 3 ranks 8, 8 and 6 of them. Every rank samples what one alone would."""
-    columns = [{"row": number} for number in range(22)]
-    rows = [SimpleNamespace(prompt=f"Start with {number}, add 5.\n", columns=columns[number]) for number in range(22)]
-    texts: dict[int, str] = {}
-    task = SimpleNamespace(
-        held_out=rows, check_answer=lambda text, row: (texts.setdefault(row["row"], text) and row["row"] % 2 == 0, "7")
-    )
-
-    class Sampler:
-        rows_at_once = 5
-
-        def encode(self, prompt):
-            return encode_prompt(random_policy.tokenizer, prompt)
-
-        def all_thinking_open(self, prompts):
-            return [False] * len(prompts)
-
-        def rollout(self, row):
-            return to_rollout(random_policy.tokenizer, row)
-
-        def __call__(self, prompt_ids, seed, *, first_row, total_rows, **asked):
-            sampling = SamplingConfig(max_completion_length=6)
-            return sample_rows(
-                random_policy.model, prompt_ids, sampling, eos_token_ids=random_policy.eos_token_ids, pad_token_id=1,
-                seed=seed, first_row=first_row, total_rows=total_rows,
-            )  # fmt: skip
-
-    def measure(rank, ranks, skip=0):
-        accelerator = SimpleNamespace(
-            num_processes=ranks, process_index=rank, device=torch.device("cpu"), reduce=lambda count, reduction: count
-        )
-        run = RunSection(eval_steps=1, eval_prompts=22, eval_skip=skip)
-        return HeldOutAccuracy(SimpleNamespace(accelerator=accelerator), Sampler(), task, run)()["accuracy"]
-
-    total = sum(measure(rank, 3) for rank in range(3))
-    together, texts = texts, {}
-    assert measure(0, 1) == pytest.approx(total)
-    assert texts == together
-    texts.clear()
-    measure(0, 1, skip=3)
-    assert list(texts) == list(range(3, len(rows)))  # the others are apart, for settings to be chosen on
-    with pytest.raises(ConfigError, match="eval_skip: 22"):
-        measure(0, 1, skip=len(rows))

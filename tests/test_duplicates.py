@@ -183,6 +183,3 @@ def test_invariant_parity_with_duplicates(tmp_path: Path) -> None:
             losses = [float(original(trainer.model, dict(batch))) for batch in (inputs, without)]
         assert losses[0] == pytest.approx(losses[1] * factor, rel=1e-4, abs=1e-7), loss_type
         assert losses[0] != 0
-
-
-# --- what is said of them -----------------------------------------------------------------------------------------

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.in_this_process import keep_inputs
+from tests.in_this_process import train_and_store
 from tests.resumes import CLERK
-from tests.stored_runs import config_of
 from workbench.assets import EMBEDDED
 from workbench.credit import credit_groups
 from workbench.errors import EpisodeError
@@ -59,19 +58,14 @@ def by_ids(run: RunDir) -> dict[tuple[int, ...], tuple[Credit, int, Rollout]]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> tuple[ProcessGRPOTrainer, RunDir, list[dict[str, Any]]]:
-    """A run of one step: its trainer, its directory, and the inputs of its loss."""
-    folder = tmp_path_factory.mktemp("episodes")
-    run = RunDir.create(folder, config())
-    trainer = build(config_of(run), folder / "out", Listeners(on_rollouts=run.rollouts.write))
-    inputs = keep_inputs(trainer)
-    trainer.train()
-    return trainer, run, inputs
+def trained(tmp_path_factory) -> tuple[RunDir, ProcessGRPOTrainer, list[dict[str, Any]]]:
+    """A run of one step: its directory, its trainer, and the inputs of its loss."""
+    return train_and_store(config(), tmp_path_factory.mktemp("episodes"))
 
 
 def test_invariant_the_loss_has_the_stored_mask_and_nothing_for_observations(trained):
     """Bit for bit what is stored; the mask stands where TRL expects that of its tools."""
-    _, run, (inputs,) = trained
+    run, _, (inputs,) = trained
     stored = by_ids(run)
     assert any(rollout.policy_length < len(rollout) for _, _, rollout in stored.values())
     sampled = 0
@@ -86,7 +80,7 @@ def test_invariant_the_loss_has_the_stored_mask_and_nothing_for_observations(tra
 
 
 def test_lengths_kl_and_entropy_are_of_sampled_tokens(trained):
-    trainer, run, _ = trained
+    run, trainer, _ = trained
     rollouts = [rollout for credit in run.rollouts.read(1) for rollout in credit.scored.group.rollouts]
     row = next(row for row in trainer.state.log_history if "turns_per_answer" in row)
     lengths = [rollout.policy_length for rollout in rollouts]
@@ -165,11 +159,7 @@ def test_a_run_s_prompts_stops_and_thinking_are_the_preview_s(tmp_path: Path, mo
             },
         }
     )
-    run = RunDir.create(tmp_path, config)
-    trainer = build(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
-    seen = keep_inputs(trainer)
-    trainer.train()
-    (inputs,) = seen
+    run, trainer, (inputs,) = train_and_store(config, tmp_path)
     metrics = next(row for row in trainer.state.log_history if "loss" in row)
     credits = run.rollouts.read(1)
     rollouts = [rollout for credit in credits for rollout in credit.scored.group.rollouts]

@@ -212,6 +212,8 @@ def test_rows_of_a_file_are_measured_whichever_prompts_are(tmp_path: Path) -> No
     task = RunConfig(method="dpo", run={"eval_skip": 200, "eval_prompts": 2})
     rows = load_task("chain-arithmetic").rows("pairs", held_out=True)
     assert task.method.eval_rows(task) == [rows[200], rows[201]]  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="eval_skip"):
+        task.run.measured(200)
 
 
 def test_labels_end_once_enough_was_sampled() -> None:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,20 +24,17 @@ from workbench.rewards.models.formats import guess_format
 from workbench.rewards.models.model import load_model, load_trained
 from workbench.rewards.reward import score_group
 from workbench.rundir import RunDir
-from workbench.runs import start
 from workbench.runs.check import check_config
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.training.building import measure_rows
 from workbench.training.methods import METHODS, RunConfig, dpo, reward
 from workbench.training.watching import pair_metrics
 
 SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]
 
 
-@pytest.fixture(scope="module")
-def sums(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """24 short pairs in TRL's format, each with the right answer."""
+def write_sums(folder: Path) -> str:
+    """Write 24 short pairs in TRL's format, each with the right answer; the last two rows are held out."""
     rows = [
         {
             "prompt": f"Start with {a}, add {b}.\n",
@@ -48,7 +44,12 @@ def sums(tmp_path_factory: pytest.TempPathFactory) -> str:
         }
         for a, b in SUMS
     ]
-    return written(tmp_path_factory.mktemp("pairs"), *rows)
+    return written(folder, *rows)
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_sums(tmp_path_factory.mktemp("pairs"))
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +157,6 @@ def test_a_files_rows_are_trained_on_and_the_tasks_prompts_measured(tmp_path: Pa
     assert {"accuracy", "pair_accuracy"} <= numbers(run)[0].keys()  # the file's rows have no answer to be right
     with pytest.raises(ConfigError, match=r"task\.data: grpo trains on prompts"):
         RunConfig.parse({"task": {"data": "pairs.jsonl"}})
-    status = start(configuration({"name": "chain-arithmetic", "data": "gone.jsonl"}, DPO), tmp_path).wait(timeout=300)
-    assert (status.state, "gone.jsonl" in status.reason) == ("failed", True)
 
 
 @pytest.mark.training
@@ -364,40 +363,3 @@ def test_pair_metrics_by_hand() -> None:
     # Three at confidence .9 of which two are right, one toss at .5 that counts half.
     assert measured["calibration_error"] == pytest.approx(3 / 4 * (0.9 - 2 / 3))
     assert pair_metrics([1e6, -1e6])["calibration_error"] == 0.5
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
-    monkeypatch: pytest.MonkeyPatch, ranks: int
-) -> None:
-    """7 pairs, 2 at a time: every rank does as many forward passes, and each pair counts once."""
-    passes, gathered = [], list[tuple[int, float]]()
-
-    def measure(rank: int) -> dict[str, float]:
-        trainer = SimpleNamespace(
-            accelerator=SimpleNamespace(num_processes=ranks, process_index=rank, device=torch.device("cpu")),
-            eval_dataset={"measured": [{"margin": float(i - 2)} for i in range(7)]},
-            model_wrapped=torch.nn.Linear(1, 1),
-            data_collator=lambda rows: {"margin": torch.tensor([row["margin"] for row in rows])},
-            args=SimpleNamespace(per_device_train_batch_size=2),
-            compute_loss_context_manager=torch.no_grad,
-        )
-        count = 0
-
-        def margins(_: Any, batch: Mapping[str, torch.Tensor]) -> list[float]:
-            nonlocal count
-            count += 1
-            return [float(margin) for margin in batch["margin"]]
-
-        result = measure_rows(trainer, margins, pair_metrics)
-        passes.append(count)
-        return result
-
-    def gather(measured: list[tuple[int, float]]) -> list[tuple[int, float]]:
-        gathered.extend(measured)
-        return gathered if len(passes) == ranks - 1 else [(i, 0.0) for i in range(7 + ranks)]
-
-    monkeypatch.setattr("workbench.training.building.gather_object", gather)
-    measured = [measure(rank) for rank in range(ranks)][-1]  # the last of them has heard the others
-    assert measured == pair_metrics([float(i - 2) for i in range(7)])
-    assert len(set(passes)) == 1

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stored_runs import config_of
+from tests.in_this_process import train_and_store
 from workbench.credit import pass_losses
 from workbench.errors import CreditError, RunError
 from workbench.rundir import RunDir
 from workbench.rundir.rollouts import Rollouts
 from workbench.runs import Run
 from workbench.schema import Credit, LossPass, LossSettings, RolloutPass
-from workbench.training.methods import METHODS, RunConfig, grpo
+from workbench.training.methods import RunConfig, grpo
 from workbench.training.methods.base import Listeners
 from workbench.views.heatmap import credit_payload
 
@@ -30,11 +30,7 @@ def train(folder: Path, method: dict[str, Any], **run: Any) -> tuple[Run, list[f
         "optimiser": {"learning_rate": 0.001, "warmup_steps": 0},
         "run": {"steps": 4, "eval_steps": 0, "watch_prompts": 0, "save_steps": 0, "device": "cpu", **run},
     }
-    stored = RunDir.create(folder, RunConfig.parse(config))
-    listeners = Listeners(on_rollouts=stored.rollouts.write, on_pass=stored.passes.write)
-    parsed = config_of(stored)
-    trainer = METHODS[parsed.method.name].build(parsed, folder / "out", listeners)
-    trainer.train()
+    stored, trainer, _ = train_and_store(RunConfig.parse(config), folder)
     return Run(stored.path), [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
 
@@ -158,13 +154,3 @@ def test_log_probs_of_another_engine_are_kept_beside_the_trainers(tmp_path: Path
     assert again.scored.group.rollouts == credit.scored.group.rollouts
     drawn = credit_payload(again)["rollouts"][0]
     assert drawn["raw"][1] - drawn["logprobs"][1] == pytest.approx(OFF, abs=1e-4)
-
-
-def test_log_probs_that_are_the_samplers_own_are_drawn_once() -> None:
-    from workbench.credit import credit_group
-    from workbench.rewards import score_group
-    from workbench.steps import StepPattern
-    from workbench.ui.handlers.example import first_group
-
-    credit = credit_group(score_group(first_group(), StepPattern(), ["step_correctness"]))
-    assert "raw" not in credit_payload(credit)["rollouts"][0]

@@ -1,6 +1,5 @@
 """Policies: the embedded ones, how weights and adapters are held, and what is damaged on disk refused."""
 
-import importlib.metadata
 import json
 import shutil
 from functools import partial
@@ -18,17 +17,16 @@ from assets.tiny_tools.build import Round, build_tiny_tools
 from tests import reward_models
 from tests.forward import picked_logprobs
 from workbench.assets import EMBEDDED
-from workbench.config import LoraConfig, ModelConfig, PolicySection, SamplingConfig
+from workbench.config import LoraConfig, PolicySection, SamplingConfig
 from workbench.data import load_task
-from workbench.errors import PolicyError, RewardError
+from workbench.errors import PolicyError
 from workbench.models import weights
 from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.prompts import find_chat_template
 from workbench.policies.sampler import sample_group, sample_rows
 from workbench.policies.worker import PolicyCache
-from workbench.rewards.models.model import LocalModels
 from workbench.schema import Example
-from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora
+from workbench.training.building import load_trained_policy, lora_config, shared_arguments
 from workbench.training.methods import RunConfig
 
 
@@ -39,9 +37,9 @@ def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
     task = load_task("chain-arithmetic")
     right = [
         task.answer_is_right(sample_group(tiny, example, num_generations=2, top_k=1).rollouts[0].text, example.columns)
-        for example in task.held_out[:20]
+        for example in task.held_out[:10]
     ]
-    assert sum(right) >= 18
+    assert sum(right) >= 9
 
 
 def test_a_local_folder_and_an_adapter_load(tiny, tmp_path):
@@ -83,7 +81,7 @@ def test_an_adapter_does_not_hide_where_tokens_are_placed():
 
 
 def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):
-    recipe = Recipe(steps=3, batch_size=4, layers=1, hidden_size=32, intermediate_size=32, heads=2)
+    recipe = Recipe(steps=2, batch_size=4, layers=1, hidden_size=32, intermediate_size=32, heads=2)
     losses = []
     for folder in ("one", "two"):
         build_tiny(tmp_path / folder, recipe, lambda step, loss, seconds: losses.append(loss))
@@ -98,9 +96,9 @@ def test_tiny_tools_is_small_and_calls_the_calculator_greedily_right():
     policy, task = load_policy("tiny-tools", device="cpu"), load_task("calculator")
     assert (task.policy, task.environment) == ("tiny-tools", "calculator")
     settings = {"num_generations": 2, "top_k": 1, "environment": "calculator"}
-    groups = [sample_group(policy, row, max_completion_length=192, **settings) for row in task.held_out[:20]]
+    groups = [sample_group(policy, row, max_completion_length=192, **settings) for row in task.held_out[:10]]
     right = [task.answer_is_right(group.rollouts[0].text, group.columns) for group in groups]
-    assert sum(right) >= 18
+    assert sum(right) >= 9
     assert all(len(rollout.turn_spans) > 1 for group in groups for rollout in group.rollouts)
 
 
@@ -141,13 +139,6 @@ def configured(policy: dict[str, Any], **more: Any) -> RunConfig:
     return RunConfig.parse({"policy": policy, "run": ON_CPU, **more})
 
 
-@pytest.fixture
-def bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """bitsandbytes as far as its presence is asked for."""
-    version = importlib.metadata.version
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0" if name == "bitsandbytes" else version(name))
-
-
 # -- in a preview -----------------------------------------------------------------------------------------------------
 
 
@@ -168,9 +159,6 @@ def test_the_worker_loads_anew_what_is_to_be_held_in_another_way(monkeypatch: py
         cache._policy = cache._policy or object()  # type: ignore[assignment]
         cache.get("tiny", None, nobody, how)  # type: ignore[arg-type]
     assert [how for _, how in loaded] == [{}, {"dtype": "bfloat16"}, {}]
-
-
-# -- refused before a run is queued -----------------------------------------------------------------------------------
 
 
 # -- in a trainer -----------------------------------------------------------------------------------------------------
@@ -223,17 +211,6 @@ def test_the_targets_get_the_adapter(targets: Any, expected: set[str]) -> None:
     section = PolicySection(lora=LoraConfig(r=2, targets=targets))
     adapted = get_peft_model(Model(), lora_config(section, None)).base_model.model
     assert {name for name, module in adapted.named_modules() if hasattr(module, "lora_A")} == expected
-
-
-def test_a_model_with_a_head_gets_the_same_adapter(tiny: Any) -> None:
-    from transformers import LlamaForTokenClassification
-
-    body = LlamaForTokenClassification(tiny.model.config)
-    section = PolicySection(lora=LoraConfig(r=2, targets="q_proj", rslora=True))
-    adapted = with_lora(body, section)
-    trained = {name for name, weight in adapted.named_parameters() if weight.requires_grad}
-    assert {name.split(".")[-3] for name in trained if "lora_" in name} <= {"lora_A", "lora_B", "q_proj"}
-    assert any(".score." in name for name in trained)
 
 
 def test_only_quantised_weights_are_prepared_for_an_adapter() -> None:
@@ -385,13 +362,6 @@ def test_a_damaged_policy_is_refused_by_what_is_wrong(folder, damage, said):
     damage(folder)
     message = refusal(folder)
     assert [part for part in said if part not in message] == []
-
-
-def test_a_torn_reward_model_is_refused(tmp_path):
-    reward_models.save("token", tmp_path / "scores")
-    tear(tmp_path / "scores", 4)
-    with pytest.raises(RewardError, match=r"scores' .*torn"):
-        LocalModels("cpu").prepare(ModelConfig(path=str(tmp_path / "scores"), format="stepwise"))
 
 
 def test_what_harms_nobody_is_loaded(folder, tiny):

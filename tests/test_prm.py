@@ -230,7 +230,7 @@ def test_a_model_learns_which_sums_are_wrong(tmp_path: Path) -> None:
     """
     rng = random.Random(0)
     written_rows = []
-    for _ in range(2000):
+    for _ in range(1000):
         chain = Chain(rng.randint(2, 5), (("add", rng.randint(2, 5)),))
         texts, right = labelled_answer(chain, noisy_results(chain, rng, wrong=0.4))
         written_rows.append({"prompt": chain.prompt(), "completions": texts[:1], "labels": right[:1]})
@@ -240,7 +240,14 @@ def test_a_model_learns_which_sums_are_wrong(tmp_path: Path) -> None:
             "task": written(tmp_path, *written_rows),
             "method": {"name": "prm", "format": "implicit", "batch_size": 48},
             "optimiser": {"learning_rate": 3e-4, "warmup_steps": 4, "adam_beta2": 0.98},
-            "run": {"steps": 30, "eval_steps": 30, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
+            "run": {
+                "steps": 20,
+                "eval_steps": 20,
+                "eval_prompts": 60,
+                "save_steps": 0,
+                "watch_prompts": 0,
+                "device": "cpu",
+            },
         }
     )
     run = RunDir.create(tmp_path, config)
@@ -249,6 +256,3 @@ def test_a_model_learns_which_sums_are_wrong(tmp_path: Path) -> None:
     assert before["auc"] < 0.7
     assert after["auc"] > 0.9
     assert after["first_error_f1"] > 0.65
-
-
-# -- what is refused before a run is queued ----------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -11,11 +9,11 @@ from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests import reward_models
+from tests.in_this_process import worker_here
 from tests.reward_models import KINDS, PROMPT, STEPS, reference
 from workbench.cli import main
 from workbench.config import ModelConfig
 from workbench.errors import RewardError
-from workbench.policies.client import ModelWorker
 from workbench.rewards import RewardConfig, load_reward, score_group
 from workbench.rewards.models.formats import FORMATS, read_steps, sign_ids
 from workbench.rewards.models.model import LocalModels, classifier_ids
@@ -242,46 +240,20 @@ def test_step_scores_in_a_scored_group_and_their_reductions(folders):
 
 def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
     heard = []
-    worker = ModelWorker()
-    try:
-        worker.load(ModelConfig(path=folders["token"], format="stepwise"), heard.append)
-        rewards = [
-            RewardConfig(name="prm", model={"path": folders["token"], "format": "stepwise"}),
-            RewardConfig(name="judge", kind="outcome", model={"path": folders["sequence-1"], "format": "classifier"}),
-        ]
-        there, here = score_group(group(), LINES, rewards, models=worker), score_group(group(), LINES, rewards)
-        for one, other in zip(there.scored, here.scored, strict=True):
-            assert one.rewards == pytest.approx(other.rewards, abs=TOLERANCE)
-            assert one.outcome == pytest.approx(other.outcome, abs=TOLERANCE)
-        assert heard[0]["busy"] == folders["token"]
-        assert worker.busy == ""
-        with pytest.raises(RewardError, match="there is no folder"):
-            worker.score(ModelConfig(path="/nowhere", format="ki"), [PROMPT], [["a"]])
-    finally:
-        worker.close()
-
-
-def test_a_page_that_scores_with_models_held_elsewhere_loads_no_torch():
-    code = """
-import sys
-from workbench.rewards import RewardConfig
-from workbench.rewards import score_group
-from workbench.policies.client import ModelWorker
-from workbench.rewards.models.formats import guess_format
-from workbench.schema import Group, Rollout
-from workbench.steps import StepPattern
-
-class Elsewhere(ModelWorker):
-    def _ask_model(self, config, request):
-        return [[0.5 for _ in steps] for steps in request["answers"]]
-
-group = Group("p", (Rollout((0, 1), ("a;", "b"), False),))
-spec = RewardConfig(name="prm", model={"path": "me/prm", "format": "ki"})
-scored = score_group(group, StepPattern(";", "ends"), [spec], models=Elsewhere())
-assert scored.step_rewards == [[0.5, 0.5]]
-sys.exit("torch" in sys.modules)
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    worker = worker_here()
+    worker.load(ModelConfig(path=folders["token"], format="stepwise"), heard.append)
+    rewards = [
+        RewardConfig(name="prm", model={"path": folders["token"], "format": "stepwise"}),
+        RewardConfig(name="judge", kind="outcome", model={"path": folders["sequence-1"], "format": "classifier"}),
+    ]
+    there, here = score_group(group(), LINES, rewards, models=worker), score_group(group(), LINES, rewards)
+    for one, other in zip(there.scored, here.scored, strict=True):
+        assert one.rewards == pytest.approx(other.rewards, abs=TOLERANCE)
+        assert one.outcome == pytest.approx(other.outcome, abs=TOLERANCE)
+    assert heard[0]["busy"] == folders["token"]
+    assert worker.busy == ""
+    with pytest.raises(RewardError, match="there is no folder"):
+        worker.score(ModelConfig(path="/nowhere", format="ki"), [PROMPT], [["a"]])
 
 
 # --- from the shell -----------------------------------------------------------------------------------------------

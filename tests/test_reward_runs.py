@@ -4,14 +4,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests import reward_models
 from tests.configs import merged, short_run
 from tests.in_this_process import trained
 from tests.judge_server import serving, steps_answer
-from tests.stored_runs import config_of
 from workbench.config import ModelConfig
 from workbench.credit import assign_credit
 from workbench.rewards.judges import Judges
@@ -22,7 +20,6 @@ from workbench.schema import Credit
 from workbench.training.methods import RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
-from workbench.training.methods.grpo import build as build_trainer
 
 pytestmark = pytest.mark.training
 
@@ -66,20 +63,6 @@ def test_a_run_on_a_process_reward_model(tmp_path):
         assert advantages.tobytes() == credit.advantages.tobytes()
         assert advantages.any()
     assert seen > 8
-
-
-def test_a_run_on_monte_carlo_values(tmp_path):
-    rewards = [{"name": "values", "kind": "step", "monte_carlo": {"continuations": 2}}]
-    stored = []
-    for folder in ("one", "two"):
-        run = RunDir.create(tmp_path / folder, config(rewards))
-        build_trainer(config_of(run), tmp_path / folder / "out", Listeners(on_rollouts=run.rollouts.write)).train()
-        stored.append([credit for step in (1, 2) for credit in run.rollouts.read(step)])
-    for one, two in zip(*stored, strict=True):  # the same run twice
-        assert np.array_equal(one.advantages, two.advantages)
-        for row in one.scored.step_rewards:
-            assert set(row) <= {0.0, 0.5, 1.0}
-    assert any(credit.advantages.any() for credit in stored[0])
 
 
 # --- a judge, and a coroutine function of own code --------------------------------------------------------------------

@@ -172,11 +172,6 @@ def test_a_cancelled_group_comes_back_as_far_as_it_got(random_policy):
     assert all(rollout.truncated for rollout in group.rollouts)
 
 
-def test_a_prompt_is_sampled_from_as_a_row_with_it_is(random_policy):
-    how = {"num_generations": 2, "max_completion_length": 5}
-    assert sample_group(random_policy, PROMPTS[0], **how) == sample_group(random_policy, Example(PROMPTS[0]), **how)
-
-
 def test_draw_inverts_the_cumulative_distribution():
     probabilities = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]]).expand(5, -1)
     uniform = torch.tensor([0.0, 0.2499, 0.25, 0.9, 0.9999999999], dtype=torch.float64)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.in_this_process import numbers, trained, written
+from tests.in_this_process import numbers, trained
 from workbench.checks.metrics import find_metric
 from workbench.data import load_task
-from workbench.data.rows import Demonstration, LabelledSteps, Pair
+from workbench.data.rows import Demonstration
 from workbench.errors import TaskError
 from workbench.policies.load import load_policy
 from workbench.training.methods import METHODS, RunConfig
@@ -71,20 +71,3 @@ def test_chain_arithmetic_gives_its_teachers_right_answers() -> None:
     assert load_task("chain-arithmetic-tags").rows("demonstrations")[0].completion.startswith("<reasoning>")
     with pytest.raises(TaskError, match="has no labelled steps; it has prompts, demonstrations, pairs"):
         load_task("chain-arithmetic-tags").rows("labelled_steps")
-
-
-def test_files_say_their_kind_by_their_columns(tmp_path: Path) -> None:
-    user, assistant = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
-    task = load_task(written(tmp_path, {"prompt": "q", "completion": "a"}, {"prompt": "p", "completion": "b"}))
-    assert (task.kind, list(task.rows("demonstrations"))) == ("demonstrations", [Demonstration("q", "a")])
-    task = load_task(written(tmp_path, {"messages": [user, assistant]}))
-    assert list(task.rows("demonstrations")) == [Demonstration([user], [assistant])]
-    assert task[0].prompt == [user]
-    task = load_task(written(tmp_path, {"prompt": "q", "chosen": "a", "rejected": "b"}))
-    assert (task.kind, list(task.rows("pairs"))) == ("pairs", [Pair("q", "a", "b")])
-    task = load_task(written(tmp_path, {"prompt": "q", "completions": ["a", "b"], "labels": [True, False]}))
-    assert (task.kind, list(task.rows("labelled_steps"))) == (
-        "labelled_steps",
-        [LabelledSteps("q", ("a", "b"), (True, False))],
-    )
-    assert load_task(written(tmp_path, {"prompt": "q", "answer": "a"})).kind == "prompts"

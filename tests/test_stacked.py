@@ -9,7 +9,8 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 
-from tests.in_this_process import carry_out, trained
+from tests.in_this_process import carry_out, trained, written
+from tests.resumes import stored_rows
 from workbench.places import ADAPTER
 from workbench.policies.load import Lora, Policy, load_policy, stacked
 from workbench.policies.sampler import sample_group, with_reference
@@ -94,13 +95,14 @@ def test_a_sum_of_adapters_is_one_adapter_with_the_first_one_s_rows_in_front() -
     assert (2 * b @ a).tolist() == [[30.0, 0.0], [42.0, 0.0]]
 
 
-def configured(policy: dict[str, Any], steps: int = 2, **method: Any) -> RunConfig:
+def configured(policy: dict[str, Any], task: str = "chain-arithmetic", **method: Any) -> RunConfig:
     return RunConfig.parse(
         {
             "name": "mine",
             "policy": policy,
+            "task": task,
             "optimiser": {"learning_rate": 0.02, "warmup_steps": 0},
-            "run": {"steps": steps, "eval_steps": 0, "watch_prompts": 0, "save_steps": 1, "device": "cpu"},
+            "run": {"steps": 2, "eval_steps": 0, "watch_prompts": 0, "save_steps": 1, "device": "cpu"},
             "method": method or {"name": "sft", "batch_size": 2},
         }
     )
@@ -112,7 +114,7 @@ def test_an_adapter_trained_over_merged_ones_is_saved_with_them_and_resumes(
 ) -> None:
     policy: dict[str, Any] = {"merge": {str(first): 0.5}}
     policy |= {"lora": {"r": 2, "alpha": 4, "targets": "v_proj"}} if how == "a new one" else {"adapter": str(second)}
-    run = trained(configured(policy), tmp_path)
+    run = trained(configured(policy, written(tmp_path, *stored_rows("sft", 10))), tmp_path)
     assert run.status().state == "finished", run.status().reason
     final = run.dir.checkpoints / "final"
     other = METHODS["sft"].build(run.config(), tmp_path / "again")

@@ -11,11 +11,12 @@ from trl import GRPOTrainer
 
 from tests import train_on_ranks
 from tests.configs import short_run as config
-from tests.in_this_process import keep_inputs
+from tests.in_this_process import train_and_store
 from tests.ranks import on_ranks
 from tests.stored_runs import config_of
 from tests.train_on_ranks import SAMPLED, STORED
 from workbench.credit import credit_group
+from workbench.data import load_task
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
 from workbench.schema import Credit
@@ -56,10 +57,7 @@ def test_invariant_parity(tmp_path, credit):
     """What is stored for a rollout, and what the heatmap draws of it, is bit for bit what the loss used."""
     from workbench.views.heatmap import heatmap
 
-    run = RunDir.create(tmp_path, config(run={"micro_batch_size": 4}, method={"credit": credit}))
-    trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
-    inputs = keep_inputs(trainer)
-    trainer.train()
+    run, _, inputs = train_and_store(config(run={"micro_batch_size": 4}, method={"credit": credit}), tmp_path)
     assert len(inputs) == 4  # two optimiser steps of two micro-batches
     rows = rows_of(inputs)
     seen = 0
@@ -85,7 +83,8 @@ def test_invariant_parity(tmp_path, credit):
 def test_invariant_ranks_agree(tmp_path):
     """A group spread over two ranks is normalised as one group: two ranks use one rank's advantages, bit for bit.
 
-    What is seen of watched rows is told to the first rank alone, and is what one rank sees.
+    What is seen of watched rows and answered to held-out prompts is told to the first rank alone, and is what one rank
+    sees; so are measures of held-out rows, three here.
     """
     one = {name: train_on_ranks.train(tmp_path / "1", name, 1) for name in (*SAMPLED, *STORED)}
     on_ranks(2, "tests.train_on_ranks", str(tmp_path / "2"), "2", log=tmp_path / "ranks.txt")
@@ -108,6 +107,11 @@ def test_invariant_ranks_agree(tmp_path):
         for here, there in zip(texts, two[0]["dpo"]["watched"][str(step)], strict=True):
             assert there == pytest.approx(here, abs=1e-4)  # gradients are summed in another order
     assert max(map(abs, seen[2][0])) > 1e-3
+    held_out = load_task("chain-arithmetic").held_out
+    answers = one["ppo"]["answers"][0]
+    assert [prompt for prompt, _ in answers] == [held_out[row].prompt for row in range(3, 8)]
+    assert two[0]["ppo"]["answers"]["0"] == answers
+    assert two[1]["ppo"]["answers"] == {}
     gradients = [rank["ppo"]["gradients"] for rank in two]
     assert gradients[0] == gradients[1]  # the critic's are averaged over ranks as the policy's
     assert len(gradients[0]) == 3
@@ -121,8 +125,8 @@ def test_invariant_ranks_agree(tmp_path):
 
 
 def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_marked(tmp_path):
-    run = RunDir.create(tmp_path, config(method={"sampling": {"max_completion_length": 60}}, run={"steps": 1}))
-    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write)).train()
+    short = config(method={"sampling": {"max_completion_length": 60}}, run={"steps": 1})
+    run, _, _ = train_and_store(short, tmp_path)
     rollouts = [
         (rollout, scores)
         for credit in run.rollouts.read(1)
@@ -307,10 +311,7 @@ def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
         return super(ProcessGRPOTrainer, self)._generate_single_turn(*arguments)
 
     monkeypatch.setattr(ProcessGRPOTrainer, "_generate_single_turn", by_trl)
-    run = RunDir.create(tmp_path, config(run={"steps": 1, "eval_steps": 0}))
-    trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
-    inputs = keep_inputs(trainer)
-    trainer.train()
+    run, _, inputs = train_and_store(config(run={"steps": 1}), tmp_path)
     rows = rows_of(inputs)
     for credit in run.rollouts.read(1):
         for i, rollout in enumerate(credit.scored.group.rollouts):

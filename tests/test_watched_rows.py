@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from tests import reward_models
-from tests.credits import worked_credit
 from tests.forward import picked_logprobs
 from tests.resumes import difference
 from tests.stored_runs import config_of, store
-from tests.test_pairs import SUMS, configuration, numbers, written
+from tests.test_pairs import SUMS, configuration, numbers, write_sums, written
 from tests.watched import before_and_now
 from workbench.data import load_task
 from workbench.errors import RewardError, RunError
@@ -34,16 +33,7 @@ TOKENS_OFF = 1e-5
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """24 pairs of one line and its answer; the last two rows are held out."""
-    rows = [
-        {
-            "prompt": f"Start with {a}, add {b}.\n",
-            "chosen": f"Step 1: {a} + {b} = {a + b}\nAnswer: {a + b}",
-            "rejected": f"Step 1: {a} + {b} = {a + b + 1}\nAnswer: {a + b + 1}",
-        }
-        for a, b in SUMS
-    ]
-    return written(tmp_path_factory.mktemp("pairs"), *rows)
+    return write_sums(tmp_path_factory.mktemp("pairs"))
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +186,7 @@ def test_watching_leaves_a_run_with_dropout_as_it_is(tmp_path: Path, demonstrati
 @pytest.mark.training
 def test_watched_prompts_are_stored_apart_and_leave_the_run_as_it_is(tmp_path: Path) -> None:
     run = {"steps": 3, "eval_steps": 0, "save_steps": 0, "device": "cpu", "watch_every": 2}
-    method = {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 112}}
+    method = {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 64}}
     watched, alone = (
         trained(tmp_path, RunConfig.parse({"run": {**run, "watch_prompts": prompts}, "method": method}))[0]
         for prompts in (2, 0)
@@ -243,9 +233,9 @@ def stored(tmp_path: Path) -> Run:
 def test_watched_rows_come_back_as_they_were_stored(stored: Run) -> None:
     assert stored.watched_rows() == stored.watched_rows(30) == [before_and_now()]
     assert stored.watched_rows(0) == [before_and_now().before]
-    with pytest.raises(RunError, match=r"no watched rollouts of step 7; stored are 2 steps from 0 to 30"):
+    with pytest.raises(RunError, match="step 7"):
         stored.watched_rows(7)
-    with pytest.raises(RunError, match="it holds no credited groups; read watched_rows"):
+    with pytest.raises(RunError, match="watched_rows"):
         stored.rollouts(30, watched=True)
     stored.dir.drop_rollouts(after=10)
     assert stored.rollout_steps(watched=True) == [0]
@@ -263,15 +253,3 @@ def test_the_page_is_given_rows_where_a_method_samples_none(stored: Run) -> None
     assert run_follow.why(workspace, stored.name, 30, 0, 0, 0, watched=True) is None
     missing: Any = run_follow.rollouts(services, stored.name, 7, 0, watched=True)
     assert "has no watched rollouts of step 7" in missing["error"]
-
-
-def test_a_resume_drops_later_looks(tmp_path: Path) -> None:
-    run = RunDir.create(tmp_path, RunConfig(name="a"))
-    for step in (0, 10, 20):
-        run.rollouts.write(step, [worked_credit()], watched=True)
-    run.rollouts.write(11, [worked_credit()])
-    run.drop_rollouts(after=10)
-    assert run.rollouts.steps(watched=True) == [0, 10]
-    assert run.rollouts.steps() == []
-    assert run.rollouts.write_time(10, watched=True) > 0
-    assert run.rollouts.write_time(10) == 0

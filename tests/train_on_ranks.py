@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import TrainerCallback
 
 from tests.in_this_process import keep_inputs, written
 from tests.resumes import CLERK, stored_rows
-from workbench.schema import WatchedRow
+from workbench.schema import HeldOutAnswer, WatchedRow
 from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 
@@ -26,7 +27,7 @@ SAMPLED: dict[str, dict[str, Any]] = {
     "outcome, distinct": {"method": {"credit": {"scheme": "outcome", "drop_duplicates": True}}},
     "outcome, redrawn": {"method": {"credit": {"scheme": "outcome"}, "rewards": [REDRAWN], "resample_flat": 8}},
     "process, played": {"method": {}, "environment": CLERK},
-    "ppo": {"method": {"name": "ppo"}},
+    "ppo": {"method": {"name": "ppo"}, "run": {"eval_steps": 1, "eval_prompts": 5, "eval_skip": 3}},
 }
 STORED: dict[str, dict[str, Any]] = {
     "dpo": {"method": {"name": "dpo", "batch_size": 2}, "run": {"watch_every": 1}},
@@ -54,8 +55,9 @@ class Gradients(TrainerCallback):
 
 
 def train(folder: Path, name: str, ranks: int) -> dict[str, Any]:
-    """Of a run that samples: ``rows`` as ``seen_by_loss`` has them, ``groups``: all groups' advantages, ``gradients``
-    and ``redrawn`` prompts. Of one on stored rows: the ``logged`` numbers, and ``watched``: the texts' values by step.
+    """Of a run that samples: ``rows`` as ``seen_by_loss`` has them, ``groups``: all groups' advantages, ``gradients``,
+    ``redrawn`` prompts and ``answers`` to held-out ones. Of one on stored rows: the ``logged`` numbers, and
+    ``watched``: the texts' values by step.
     """
     parts = SAMPLED.get(name) or STORED[name]
     sampling = {"num_generations": 8, "max_completion_length": 32 if "redrawn" in name else 64}
@@ -71,6 +73,7 @@ def train(folder: Path, name: str, ranks: int) -> dict[str, Any]:
     )
     groups = list[list[float]]()
     watched: dict[int, list[list[float]]] = {}
+    answers: dict[int, list[list[str]]] = {}
     gradients = Gradients()
 
     def keep(step: int, credits: list[Any]) -> None:
@@ -79,7 +82,10 @@ def train(folder: Path, name: str, ranks: int) -> dict[str, Any]:
     def keep_rows(step: int, looked: list[WatchedRow]) -> None:
         watched[step] = [[*values] for row in looked for text in row.texts for values in text.values.values()]
 
-    listeners = Listeners(on_rollouts=keep, on_rows=keep_rows, callbacks=[gradients])
+    def keep_answers(step: int, looked: Sequence[HeldOutAnswer]) -> None:
+        answers[step] = [[row.prompt, row.text] for row in looked]
+
+    listeners = Listeners(on_rollouts=keep, on_rows=keep_rows, on_answers=keep_answers, callbacks=[gradients])
     trainer: Any = METHODS[config.method.name].build(config, folder, listeners)
     seen = keep_inputs(trainer) if name in SAMPLED else []
     trainer.train()
@@ -89,7 +95,7 @@ def train(folder: Path, name: str, ranks: int) -> dict[str, Any]:
         return {"logged": {n: [row[n] for row in history if n in row] for n in names}, "watched": watched}
     redrawn = history[0].get("resample/prompts")
     rows = [row for inputs in seen for row in seen_by_loss(inputs)]
-    return {"rows": rows, "groups": groups, "gradients": gradients.found, "redrawn": redrawn}
+    return {"rows": rows, "groups": groups, "gradients": gradients.found, "redrawn": redrawn, "answers": answers}
 
 
 def seen_by_loss(inputs: dict[str, Any]) -> list[list[Any]]:
