@@ -31,8 +31,7 @@ style: .venv/test
 	$(BIN)/deno check --quiet $(SCRIPTS)
 	$(BIN)/lint-imports
 
-# What needs the newest libraries, or trackers and bitsandbytes, which TRL imports at every start where they are installed:
-# in an environment apart.
+# What needs trackers and bitsandbytes, which TRL imports at every start where they are installed: in an environment apart.
 extras: .venv/test
 	test -x .venv-extras/bin/python || $(PYTHON) -m venv .venv-extras
 	.venv-extras/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt -r tests/extras.txt -e .
