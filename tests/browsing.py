@@ -57,17 +57,6 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
-def forget(browser: Browser) -> None:
-    """Leave no cookie and nothing stored of the apps that were visited; scripts stay in the cache."""
-    context = browser.contexts[0]
-    context.clear_cookies()
-    page = context.new_page()
-    session = context.new_cdp_session(page)
-    for url in _tokens:
-        session.send("Storage.clearDataForOrigin", {"origin": url.rstrip("/"), "storageTypes": "local_storage"})
-    page.close()
-
-
 @dataclass(frozen=True)
 class App:
     """A served page: its address, and the token its link was printed with."""
@@ -327,11 +316,11 @@ def expect_no_wrapped_steps(page: Page) -> None:
     page.set_viewport_size({"width": 1280, "height": 860})
 
 
-def serious(page: Page) -> list[str]:
-    """What axe finds that keeps people from using the page."""
+def serious(page: Page, within: str = "body") -> list[str]:
+    """What axe finds there that keeps people from using the page."""
     # Built as the first ones are; checking all takes half a minute for cards, and minutes for a table of 300 rows.
-    alike = {"exclude": [[".rollout:nth-child(n + 3)"], ["tbody tr:nth-child(n + 9)"], [".column:nth-child(n + 9)"]]}
-    found = Axe().run(page, context=alike).response["violations"]
+    alike = [[".rollout:nth-child(n + 2)"], ["tbody tr:nth-child(n + 4)"], [".column:nth-child(n + 4)"]]
+    found = Axe().run(page, context={"include": [[within]], "exclude": alike}).response["violations"]
     return [
         f"{violation['id']}: {node['target']} {node['failureSummary']}"
         for violation in found
@@ -358,8 +347,20 @@ class Seen:
             self.foreign.append(url)
 
     def check(self) -> None:
-        assert self.errors == []
-        assert self.foreign == []
+        """Fail for what came since the last check."""
+        errors, self.errors = self.errors, []
+        foreign, self.foreign = self.foreign, []
+        assert errors == []
+        assert foreign == []
+
+
+_seen: dict[Page, Seen] = {}
+"""Of the pages that ``visit`` opened."""
+
+
+def expect_no_errors(page: Page) -> None:
+    """Expect that nothing has gone wrong in a page of ``visit`` since this was expected last."""
+    _seen[page].check()
 
 
 def with_token(url: str) -> str:
@@ -395,14 +396,14 @@ def visit(
     page.add_init_script(COUNTS)
     if script:
         page.add_init_script(script)
-    seen = Seen(url.split("?")[0])
-    seen.watch(page)
+    _seen[page] = Seen(url.split("?")[0])
+    _seen[page].watch(page)
     try:
         page.goto(with_token(url))
         if url.split("?")[0] in _tokens:
             expect(page.locator("html[data-opened]")).to_be_attached()
         yield page
-        seen.check()
+        expect_no_errors(page)
     finally:
         if apart:
             context.close()

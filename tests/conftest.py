@@ -232,6 +232,7 @@ def runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
 _opened = ExitStack()
 _apps: list[App] = []
 _browsers: list[Browser] = []
+_pages: list[Page] = []
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -251,6 +252,7 @@ def pytest_sessionfinish() -> None:
 def _close() -> None:
     _apps.clear()
     _browsers.clear()
+    _pages.clear()
     _opened.close()
 
 
@@ -262,6 +264,15 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> App:
     if not _apps:
         _apps.append(_opened.enter_context(serve(tmp_path_factory.mktemp("workspace"))))
     return _apps[0]
+
+
+@pytest.fixture
+def ending_app(app: App) -> Iterator[App]:
+    """The app, for a file's last test, which ends it: files after that share another."""
+    for page in _pages:
+        page.close()
+    yield app
+    _close()
 
 
 @pytest.fixture
@@ -279,30 +290,30 @@ def workspace(app: App) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, remembering nothing of what other files did in it."""
-    from tests.browsing import chromium, forget
+def browser() -> Browser:
+    """Chromium."""
+    from tests.browsing import chromium
 
     if not _browsers:
         _browsers.append(_opened.enter_context(chromium()))
-    yield _browsers[0]
-    if _browsers:
-        forget(_browsers[0])
+    return _browsers[0]
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Browser, app: App) -> Iterator[Page]:
-    """A page that a file's tests share."""
+def opened(browser: Browser, app: App) -> Page:
+    """A page that files share, as the app is."""
     from tests.browsing import visit
 
-    with visit(browser, app.url) as page:
-        yield page
+    if not _pages:
+        _pages.append(_opened.enter_context(visit(browser, app.url)))
+    return _pages[0]
 
 
 @pytest.fixture
-def page(opened: Page) -> Page:
-    """The file's page as it opens, its first group drawn."""
-    from tests.browsing import start_over
+def page(opened: Page) -> Iterator[Page]:
+    """That page as it opens, its first group drawn."""
+    from tests.browsing import expect_no_errors, start_over
 
     start_over(opened)
-    return opened
+    yield opened
+    expect_no_errors(opened)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import CARDS, App, drop_file, expect_rollouts, open_by_name
+from tests.browsing import CARDS, App, choose, drop_file, expect_rollouts, open_by_name
+from workbench.assets import GSM8K
 
 pytestmark = pytest.mark.browser
 
@@ -21,81 +22,56 @@ def write(file: Path, *rows: dict[str, Any]) -> Path:
     return file
 
 
-def test_problems_are_answered_at_once_and_rewards_of_a_file_are_added(page: Page) -> None:
-    page.locator("#max-tokens input").fill("8")
-    drop_file(page, CASES / "verl-countdown.jsonl")
-    expect(page.locator("#door-note")).to_contain_text("4 problems")
-    expect(page.locator("#title .about")).to_contain_text("sampled from tiny")
-    expect_rollouts(page, 8)
-    drop_file(page, CASES / "open-r1-style-rewards.py")
-    expect(page.locator("#reward-list")).to_contain_text("len_reward")
-
-
-def test_a_dropped_log_is_drawn_beside_its_own_advantages(page: Page, tmp_path: Path) -> None:
+def test_a_dropped_log_is_drawn_as_text_beside_its_own_advantages(page: Page, tmp_path: Path) -> None:
     """The file's have the other sign."""
+    bad = '<img src=x onerror="window.hacked = 1">'
     rows = [
-        {"step": 3, "prompt": "3 trays of 402?", "completion": text, "right": right, "advantage": -advantage}
-        for text, right, advantage in (("It is 1206", 1.0, 0.707), ("It is 120", 0.0, -0.707))
+        {"step": 3, "prompt": prompt, "completion": f"{bad}\n{n}", "right": float(n), bad: bad, "advantage": 0.707 - n}
+        for prompt in (f"{bad} {{{{hacked}}}}", bad)
+        for n in (1, 0)
     ]
     drop_file(page, write(tmp_path / "completions.jsonl", *rows), onto="#header")
-    expect(page.locator("#door-note")).to_contain_text("1 group (2 answers) of a TRL log")
+    expect(page.locator("#door-note")).to_contain_text("2 groups (4 answers) of a TRL log")
     expect(page.locator(CARDS)).to_have_count(2)
     page.wait_for_function(COLOURED)
     page.locator(f"{CARDS}[data-g='0'] .chip").first.click()
-    expect(page.get_by_role("region", name="Why this colour")).to_contain_text("−0.71")
-
-
-def test_a_column_that_nothing_names_is_chosen_beside_the_error(page: Page, tmp_path: Path) -> None:
-    page.locator("#max-tokens input").fill("8")
-    drop_file(page, write(tmp_path / "odd.jsonl", *[{"text": f"{n} + 1?", "gold": str(n + 1)} for n in range(4)]))
-    expect(page.locator("#door-note [role=alert], #door-note .error")).to_contain_text("prompt")
-    page.locator("#door-prompt input").click()
-    page.get_by_role("option", name="text", exact=True).click()
-    expect(page.locator("#door-note")).to_contain_text("4 problems")
-    expect(page.locator("#prompt textarea")).to_have_value("0 + 1?")
-    expect(page.locator("#title .about")).to_contain_text("sampled from tiny")
-    expect_rollouts(page, 8)
-
-
-def test_what_a_file_says_is_shown_as_text(page: Page, tmp_path: Path) -> None:
-    bad = '<img src=x onerror="window.hacked = 1">'
-    prompts = (f"{bad} {{{{hacked}}}}", bad)
-    rows = [{"prompt": p, "completion": f"{bad}\n{n}", "reward": n, bad: bad} for p in prompts for n in (0, 1)]
-    drop_file(page, write(tmp_path / "bad.jsonl", *rows))
-    expect(page.locator("#door-note")).to_contain_text("2 groups (4 answers)")
+    expect(page.get_by_role("region", name="Why this colour")).to_contain_text("−0.29")
     expect(page.locator(f"{CARDS} .text").first).to_contain_text(bad)
     page.get_by_role("button", name="All groups").click()
     expect(page.locator("#door-groups")).to_contain_text(bad)
     assert page.evaluate("window.hacked") is None
 
 
-def test_a_long_text_is_saved_without_its_end_token(page: Page, tmp_path: Path) -> None:
-    text = "1206 " * 5000
-    rollout = {"token_ids": [1, 2], "texts": [text, "<|end|>"], "finished": True}
-    drop_file(page, write(tmp_path / "long.jsonl", {"prompt": "3 trays of 402?", "rollouts": [rollout, rollout]}))
-    link = page.locator(CARDS).get_by_role("link", name="Full text").first
-    with page.expect_download() as download:
-        link.click()
-    assert Path(download.value.path()).read_text(encoding="utf-8") == text
+def test_a_column_that_nothing_names_is_chosen_and_rewards_of_a_file_are_added(page: Page, tmp_path: Path) -> None:
+    page.locator("#max-tokens input").fill("8")
+    drop_file(page, write(tmp_path / "odd.jsonl", *[{"text": f"{n} + 1?", "gold": str(n + 1)} for n in range(4)]))
+    expect(page.locator("#door-note [role=alert], #door-note .error")).to_contain_text("prompt")
+    choose(page, "door-prompt", "text")
+    expect(page.locator("#door-note")).to_contain_text("4 problems")
+    expect(page.locator("#prompt textarea")).to_have_value("0 + 1?")
+    expect(page.locator("#title .about")).to_contain_text("sampled from tiny")
+    expect_rollouts(page, 8)
+    drop_file(page, CASES / "open-r1-style-rewards.py")
+    expect(page.locator("#reward-list")).to_contain_text("len_reward")
 
 
 def test_groups_are_looked_through_rewards_checked_and_a_bad_file_leaves_them_there(page: Page, app: App) -> None:
-    open_by_name(page, "gsm8k")
-    expect(page.locator("#door-note")).to_contain_text("300 groups (1,200 answers)")
+    lines = (GSM8K / "model-solutions-300.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (app.workspace / "some.jsonl").write_text("".join(lines[:12]), encoding="utf-8")
+    open_by_name(page, "some.jsonl")
+    expect(page.locator("#door-note")).to_contain_text("12 groups (48 answers)")
     where = page.locator("#door-where")
-    expect(where).to_contain_text("1 of 300")
+    expect(where).to_contain_text("1 of 12")
     page.get_by_role("button", name="All groups").click()
-    expect(page.locator("#door-groups tbody tr")).to_have_count(300)
+    expect(page.locator("#door-groups tbody tr")).to_have_count(12)
     page.locator("#door-next").click()
-    expect(where).to_contain_text("2 of 300")
-    expect(page.locator(f"{CARDS} .text").first).to_contain_text("It takes 2*1/2=<<2*1/2=1.0>>1 bolt of white fiber")
+    expect(where).to_contain_text("2 of 12")
     page.locator("#door-groups [aria-selected=true]").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    expect(where).to_contain_text("3 of 300")
+    expect(where).to_contain_text("3 of 12")
     page.locator("#door-check button").first.click()
     page.locator("#check-rewards").click()
-    expect(page.locator("#check-table")).to_contain_text("0.510")
     page.locator("#check-worst").get_by_text("Janet eats 3 duck eggs").last.click()
     expect(where).to_contain_text("1, rollout 4")
     expect(page.locator(f"{CARDS} .text").nth(3)).to_contain_text("Janet eats 3 duck eggs")
@@ -107,5 +83,3 @@ def test_groups_are_looked_through_rewards_checked_and_a_bad_file_leaves_them_th
     assert page.get_by_text("bad.jsonl line 2").filter(visible=True).count() == 1
     expect(page.locator("#door-groups")).to_have_count(0)  # those of the file before are gone
     expect(page.locator(CARDS)).to_have_count(4)
-    open_by_name(page, "/etc/passwd")
-    expect(page.locator("#door-note")).to_contain_text("outside the workspace")

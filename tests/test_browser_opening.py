@@ -25,6 +25,8 @@ from tests.browsing import (
 pytestmark = pytest.mark.browser
 
 REGEX = "#regex textarea"
+NOWHERE = "0123456789abcdef"
+"""A link names this group, and nothing holds it."""
 EVENTS = "**/gradio_api/run/predict*"
 
 
@@ -87,10 +89,11 @@ def test_invariant_no_answer_of_the_page_sets_a_value_that_somebody_may_be_typin
         page.add_init_script(COUNT_FRAMES)
         with held_back(page):
             with page.expect_request(is_event):
-                page.goto(with_token(f"{app.url}?task=chain-arithmetic-tags&example=2&scheme=outcome"))
+                page.goto(with_token(f"{app.url}?task=chain-arithmetic-tags&example=2&scheme=outcome&saved={NOWHERE}"))
             expect(page.locator(REGEX)).to_have_count(1)
             expect(page.locator(REGEX)).to_be_hidden()
         page.locator(REGEX).fill("mine")  # as soon as it can be
+        expect(page.locator("#restore-note")).to_contain_text(NOWHERE)
         expect(page.locator("#drawing .summary")).to_contain_text("no step found in 8 of 8")
         expect(page.locator("#example input")).to_have_value("2")
         expect(page.locator("#scheme input")).to_have_value("outcome")

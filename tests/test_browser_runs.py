@@ -19,7 +19,7 @@ from workbench.runs import Run, list_runs
 pytestmark = pytest.mark.browser
 
 ROWS = "#runs .scroller[aria-label=Runs] tbody tr"
-LONG = 10_000
+LONG = 2_000
 
 
 @pytest.fixture
@@ -80,6 +80,18 @@ def last_x(page: Page, panel: str) -> Locator:
     return page.locator(f"#runs-curves [data-panel={panel}] .xaxislayer-above")
 
 
+SHOW = """(run) => {
+  history.pushState({ tab: "train-tab-button" }, "", `?run=${run}`);
+  dispatchEvent(new PopStateEvent("popstate", { state: history.state }));
+}"""
+
+
+def show(page: Page, run: str) -> None:
+    """Have a run on Train, as going back to it has; nothing is loaded anew."""
+    page.evaluate(SHOW, run)
+    expect(page.locator("#run-picker")).to_have_value(run)
+
+
 def open_in_train(page: Page, run: str) -> None:
     page.locator(ROWS).get_by_role("button", name=run, exact=True).click()
     expect(page.locator("#run-picker")).to_have_value(run)
@@ -122,7 +134,8 @@ def test_runs_that_are_not_there_are_named_and_one_can_be_started(page: Page) ->
 
 
 @pytest.mark.usefixtures("three")
-def test_the_table_is_sorted_and_filtered_and_the_address_keeps_that(page: Page) -> None:
+def test_chosen_runs_are_sorted_drawn_together_zoomed_and_there_after_a_reload(page: Page) -> None:
+    """The address holds the chosen runs, the order, the filter and the zoom; the button shows all again."""
     assert names(page) == ["outcome-0", "process-1", "process-0"]
     page.get_by_role("button", name=re.compile("^Accuracy")).click()
     expect(page.locator("th[aria-sort=descending]")).to_have_text("Accuracy")
@@ -130,13 +143,6 @@ def test_the_table_is_sorted_and_filtered_and_the_address_keeps_that(page: Page)
     page.get_by_label("Filter runs").fill("nowhere")
     expect(page.locator(ROWS)).to_have_count(0)
     page.get_by_role("button", name="Show all").click()
-    expect(page.locator(ROWS)).to_have_count(3)
-
-
-@pytest.mark.usefixtures("three")
-def test_chosen_runs_are_drawn_together_zoomed_and_there_after_a_reload(page: Page) -> None:
-    """The address holds the chosen runs, the order, the filter and the zoom; the button shows all again."""
-    page.get_by_role("button", name=re.compile("^Accuracy")).click()
     choose(page, "process-0", "process-1", "outcome-0")
     expect(page.locator("#runs-legend li")).to_have_count(2)
     length = page.locator("#runs-curves [data-panel=length]")
@@ -216,7 +222,7 @@ def test_deleting_is_undone_by_keyboard_or_from_the_trash_and_a_run_that_goes_on
 
 def test_a_run_that_ends_tells_so_elsewhere_and_how_long_the_next_one_takes(page: Page, workspace: Path) -> None:
     run = alive(store(workspace, "paced", [{"step": 1, "seconds": 2.0}], state="running"))
-    go(page, "run=paced")
+    show(page, "paced")
     expect(page.locator("#run-state")).to_have_text("running")
     page.get_by_role("tab", name="Inspect").click()
     for step in range(2, 12):
@@ -231,7 +237,7 @@ def test_a_queued_run_leads_to_the_one_before_it_and_starts_anyway(page: Page, w
     alive(store(workspace, "first", [{"step": 1}], state="running"))
     second = alive(store(workspace, "second", [], state="queued"))
     second.dir.set_status("queued", "waiting: run 'first' uses the CPU", behind="first", started=None)
-    go(page, "run=second")
+    show(page, "second")
     expect(page.locator("#stop")).to_have_text("Leave the queue")
     page.get_by_role("button", name="Start anyway").click()
     expect(page.locator("#run-message")).to_contain_text("second")
@@ -245,7 +251,7 @@ def test_a_run_that_failed_shows_why_and_its_log(page: Page, workspace: Path) ->
     run = store(workspace, "broken", [{"step": 1, "reward": 0.25}])
     run.dir.log.write_text("first line\n<b>last line</b>\n")
     run.dir.set_status("failed", "loss became NaN at step 2", step=1)
-    go(page, "run=broken")
+    show(page, "broken")
     expect(page.locator("#run-state")).to_have_text("failed")
     expect(page.locator("#run-reason")).to_contain_text("loss became NaN at step 2")
     expect(page.locator("#run-log")).to_have_text("first line\n<b>last line</b>")
@@ -262,11 +268,11 @@ def test_alarms_and_watched_prompts_of_a_run_whose_pinned_step_outlasts_a_reload
         run.dir.rollouts.write(step, [worked_credit()] * 2)
     for step in (0, 20, 60):
         run.dir.rollouts.write(step, [worked_credit()], watched=True)
-    go(page, "run=watched")
+    show(page, "watched")
     page.locator("#run-alarms [data-alarm='entropy collapse']").get_by_role("button", name="Show the curve").click()
     expect(page.locator("[data-panel=entropy]")).to_be_focused()
     expect(page.locator("#group-shown")).to_have_text("group 1 of 2")
-    assert serious(page) == []
+    assert serious(page, "#live") == []
     page.get_by_label("Which rollouts").select_option("watched")
     expect(page.locator("#group-shown")).to_have_text("group 1 of 1")
     page.get_by_label("beside step 0").check()
@@ -288,7 +294,7 @@ def test_the_loss_of_a_step_comes_to_the_rollouts_that_are_drawn(page: Page, wor
     """Those of the last step, say: they are stored before their loss is computed, and none is drawn after them."""
     run = alive(store(workspace, "newest", [{"step": 1, "reward": 0.5}], state="running"))
     run.dir.rollouts.write(2, [worked_credit()])
-    go(page, "run=newest")
+    show(page, "newest")
     expect(page.locator("#step-shown")).to_have_text("2")
     expect(page.locator("#run-heatmap .rollout")).to_have_count(3)
     expect(page.locator(".shares")).to_be_hidden()
@@ -307,7 +313,7 @@ def test_a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, worksp
     now = before_and_now()
     run.dir.rollouts.write_rows(0, [now.before])
     run.dir.rollouts.write_rows(30, [now])
-    go(page, "run=pairs")
+    show(page, "pairs")
     expect(page.locator("#group-shown")).to_have_text("row 1 of 1")
     expect(page.locator("#run-heatmap .summary")).to_have_text("margin 0.00 → 1.63")
     expect(page.get_by_label("Which rollouts")).to_be_hidden()
@@ -325,17 +331,17 @@ def test_a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, worksp
 # ── curves ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_ten_thousand_steps_are_drawn_with_few_points_and_zoomed_while_rows_come(page: Page, workspace: Path) -> None:
+def test_a_long_run_is_drawn_with_few_points_and_zoomed_while_rows_come(page: Page, workspace: Path) -> None:
     run = alive(store(workspace, "long", with_rewards(learning(LONG)), run={"steps": LONG + 10}, state="running"))
     run.dir.rollouts.write(LONG, [worked_credit()])
-    go(page, "run=long")
+    show(page, "long")
     grad, loss = (page.locator(f".curve[data-panel={key}]") for key in ("grad", "loss"))
     rewards = page.locator(".curve[data-panel=rewards]")
     expect(rewards.locator(".main-svg").first).to_be_visible()
     expect(grad).to_have_count(0)  # what is looked at less is folded away and not even sent
     page.locator("details.fold > summary", has=page.get_by_text("Optimiser", exact=True)).click()
     expect(grad.locator(".main-svg").first).to_be_visible()
-    expect(loss.locator(".xaxislayer-above")).to_contain_text("10,000")
+    expect(loss.locator(".xaxislayer-above")).to_contain_text(str(LONG))
     # Every reward function is a line of its own.
     assert [name.split()[0] for name in rewards.locator(".line").all_inner_texts()] == ["right", "short"]
     drawn = [figure.locator(".plot").evaluate("plot => plot.data[0].x.length") for figure in (rewards, grad)]
@@ -344,17 +350,17 @@ def test_ten_thousand_steps_are_drawn_with_few_points_and_zoomed_while_rows_come
     svg = rewards.locator(".nsewdrag")
     drag(page, svg, 20, 70)
     loss.scroll_into_view_if_needed()
-    expect(loss.locator(".xaxislayer-above")).not_to_contain_text("10,000")
+    expect(loss.locator(".xaxislayer-above")).not_to_contain_text(str(LONG))
     page.wait_for_url(re.compile("xmin=.*xmax="))
     run.dir.append_metrics({"step": LONG + 1, "loss": 4.25})
     expect(loss.locator("output")).to_have_text("4.25")
     page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(() => setTimeout(done))))")
     expect(page.locator("#curves .show-all")).to_be_visible()
-    expect(loss.locator(".xaxislayer-above")).not_to_contain_text("10,000")
+    expect(loss.locator(".xaxislayer-above")).not_to_contain_text(str(LONG))
     # A double click shows everything again: it picks no step, so the page goes on following.
     svg.dblclick(position={"x": 60, "y": 60})
     loss.scroll_into_view_if_needed()
-    expect(loss.locator(".xaxislayer-above")).to_contain_text("10,000")
+    expect(loss.locator(".xaxislayer-above")).to_contain_text(str(LONG))
     expect(page.locator("#curves .show-all")).to_be_hidden()
     run.dir.rollouts.write(LONG + 2, [worked_credit()])
     expect(page.locator("#step-shown")).to_have_text(f"{LONG + 2}")
@@ -368,7 +374,7 @@ def test_a_curve_is_read_and_zoomed_with_the_keyboard_and_has_a_logarithmic_axis
     run = store(workspace, "keys", [{"step": i, "entropy": i / 4, "grad_norm": i} for i in (1, 2, 3, 5, 8, 34, 55)])
     for step in (5, 34):
         run.dir.rollouts.write(step, [worked_credit()])
-    go(page, "run=keys")
+    show(page, "keys")
     curve, figure = page.get_by_role("slider", name="Entropy"), page.locator(".curve[data-panel=entropy]")
     value, all_again = figure.locator("output"), page.locator("#curves .show-all")
     expect(value).to_have_text("13.75")
@@ -400,7 +406,7 @@ def test_a_curve_is_read_and_zoomed_with_the_keyboard_and_has_a_logarithmic_axis
 def test_a_run_comes_before_its_controls_on_a_phone(page: Page, workspace: Path) -> None:
     for name in ("one", "other"):
         store(workspace, name, [{"step": 1, "loss": 0.5}])
-    go(page, "run=one")
+    show(page, "one")
     page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator("#steps")).to_be_hidden()
     expect(page.locator("#start")).to_be_visible()

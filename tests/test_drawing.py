@@ -333,3 +333,12 @@ def test_a_large_group_is_drawn_token_by_token_as_it_comes_into_sight(show) -> N
         assert page.evaluate("document.activeElement.closest('.rollout').dataset.g") == "0"
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert texts(page) == [rollout.text for rollout in rollouts]
+
+
+def test_a_long_text_is_saved_without_its_end_token(show) -> None:
+    text = "1206 " * 5000
+    rollout = make_rollout([text, "<|end|>"])
+    with show(make_credit([rollout] * 2, [[1]] * 2, [[1.0], [0.0]])) as page:
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Full text").first.click()
+        assert Path(download.value.path()).read_text(encoding="utf-8") == text

@@ -1,21 +1,23 @@
-"""Many at once: twenty pages on one live run, and a page that outlives its app."""
+"""Many at once: eight pages on one live run, and a page that outlives its app."""
 
 import base64
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import SECONDS, App, free_port, serve, with_token
+from tests.browsing import SECONDS, App, serve, with_token
 from workbench.rundir import RunDir
 from workbench.training.methods import RunConfig
 
-VIEWERS, ROWS = 20, 60
+VIEWERS, ROWS = 8, 30
 
 
 def live_element(client: httpx.Client) -> int:
@@ -24,8 +26,8 @@ def live_element(client: httpx.Client) -> int:
     return next(one["id"] for one in components if one["props"].get("elem_id") == "live")
 
 
-def test_twenty_viewers_of_one_live_run_each_see_every_row_once(app: App, workspace: Path) -> None:
-    """A run that is this very process writes while twenty pages poll, each with its own cursor."""
+def test_viewers_of_one_live_run_each_see_every_row_once(app: App, workspace: Path) -> None:
+    """This process writes the run while eight pages poll, each with its own cursor."""
     run = RunDir.create(workspace, RunConfig(name="watched"))
     run.set_status("running", device="cpu")
     everybody_looks = threading.Barrier(VIEWERS + 1)
@@ -60,18 +62,21 @@ def test_twenty_viewers_of_one_live_run_each_see_every_row_once(app: App, worksp
 
 
 @pytest.mark.browser
-def test_an_open_page_goes_on_after_the_app_was_started_again(browser: Browser, tmp_path: Path) -> None:
-    RunDir.create(tmp_path, RunConfig(name="there")).set_status("finished", step=1)
-    port = free_port()
+def test_an_open_page_goes_on_after_the_app_was_started_again(
+    browser: Browser, workspace: Path, ending_app: App
+) -> None:
+    RunDir.create(workspace, RunConfig(name="there")).set_status("finished", step=1)
     with browser.contexts[0].new_page() as page:
         page.set_default_timeout(SECONDS)
-        with serve(tmp_path, port=port) as app:
-            page.goto(with_token(app.url))
-            assert page.url == app.url  # no token in the address, so none in history, bookmarks or Referer
-            page.get_by_role("tab", name="Train").click()
-            expect(page.locator("#run-picker")).to_have_value("there")
-            page.get_by_role("tab", name="Runs").click()
-            expect(page.locator("#runs tbody tr")).to_have_count(1)
+        page.goto(with_token(ending_app.url))
+        assert page.url == ending_app.url  # no token in the address, so none in history, bookmarks or Referer
+        page.get_by_role("tab", name="Train").click()
+        expect(page.locator("#run-picker")).to_have_value("there")
+        page.get_by_role("tab", name="Runs").click()
+        expect(page.locator("#runs tbody tr")).to_have_count(1)
+        process = psutil.Process(ending_app.pid)
+        process.terminate()
+        process.wait()
         page.get_by_label("Actions of there", exact=True).click()
         page.get_by_role("menuitem", name="Delete there").click()
         expect(page.locator("#runs-lost")).to_be_visible()
@@ -82,15 +87,15 @@ def test_an_open_page_goes_on_after_the_app_was_started_again(browser: Browser, 
         page.get_by_role("tab", name="Train").click()
         expect(page.locator("#run-state")).to_have_text("no connection")
         page.locator("#start").click()  # its answer is lost, whether or not a run comes of it
-        RunDir.create(tmp_path, RunConfig(name="started")).set_status("finished", step=1)
-        with serve(tmp_path, port=port) as again:
-            assert again.token == app.token
+        RunDir.create(workspace, RunConfig(name="started")).set_status("finished", step=1)
+        with serve(workspace, port=urlsplit(ending_app.url).port) as again:
+            assert again.token == ending_app.token
             expect(page.locator("#policy-status")).not_to_contain_text("no connection")
             expect(page.locator("#run-picker")).to_have_value("started")
             page.get_by_role("tab", name="Runs").click()
             expect(page.locator("#runs-lost")).to_be_hidden()
             expect(page.locator("#runs tbody tr")).to_have_count(2)
-            a_start_that_gradio_waits_for_in_vain_is_shown(page, tmp_path)
+            a_start_that_gradio_waits_for_in_vain_is_shown(page, workspace)
 
 
 def a_start_that_gradio_waits_for_in_vain_is_shown(page: Page, workspace: Path) -> None:
