@@ -1,5 +1,4 @@
-"""Keyboard, contrast and names for everybody, one run from its start to its policy, and what a dead worker leaves, in a
-real Chromium."""
+"""Keyboard, contrast and names for everybody, and one run from its start to its policy, in a real Chromium."""
 
 import re
 from pathlib import Path
@@ -12,15 +11,12 @@ from tests.browsing import (
     CHIPS,
     App,
     add_reward,
-    advantages,
-    children,
     expect_rollouts,
     serious,
     set_regex,
     visit,
     write_reward,
 )
-from tests.waiting import wait_for
 from workbench.rundir import RunDir
 from workbench.training.methods import RunConfig
 
@@ -245,21 +241,3 @@ def a_run_is_looked_at_and_named(page: Page) -> None:
     assert serious(page, "#runs") == []
     page.keyboard.press("Escape")
     expect(page.locator("#runs tbody .row-menu").first).to_be_focused()
-
-
-# ── what fails ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
-    before, steps = advantages(page), "document.querySelector('#heatmap').heatmap.data.rollouts[0].steps.length === "
-    set_regex(page, r"(?m)^(?:Answer|Step \d+):")  # of one's own: matched outside the app
-    expect(page.locator("#preset input")).to_have_value("custom")
-    expect(page.locator("#drawing .stale")).to_be_hidden()
-    killed = children(app, "sandbox-")[-1]  # nothing is asked of it; of one that dies while it works the page tells
-    killed.kill()
-    wait_for(lambda: killed not in children(app, "sandbox-"), "its end")
-    set_regex(page, r"(?m)^Step\s\d+:")
-    page.wait_for_function(f"{steps} 5")
-    set_regex(page, r"(?m)^(?:Step \d+|Answer):")
-    page.wait_for_function(f"{steps} 6")
-    assert advantages(page) == before

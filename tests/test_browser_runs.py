@@ -247,17 +247,6 @@ def test_a_queued_run_leads_to_the_one_before_it_and_starts_anyway(page: Page, w
     expect(page.locator("#start-now")).to_be_hidden()
 
 
-def test_a_run_that_failed_shows_why_and_its_log(page: Page, workspace: Path) -> None:
-    run = store(workspace, "broken", [{"step": 1, "reward": 0.25}])
-    run.dir.log.write_text("first line\n<b>last line</b>\n")
-    run.dir.set_status("failed", "loss became NaN at step 2", step=1)
-    show(page, "broken")
-    expect(page.locator("#run-state")).to_have_text("failed")
-    expect(page.locator("#run-reason")).to_contain_text("loss became NaN at step 2")
-    expect(page.locator("#run-log")).to_have_text("first line\n<b>last line</b>")
-    expect(page.locator("#curves [data-panel=reward] output").last).to_have_text("0.250")
-
-
 # ── rollouts and watched rows ────────────────────────────────────────────────────────────────────────────────────
 
 

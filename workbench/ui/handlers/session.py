@@ -72,10 +72,9 @@ class Services:
         self._warming: threading.Thread | None = None
         self._rewards = SandboxPool(make=partial(sandbox, judges=self.judges))
         self.sampling, self.preflight, self.clinic, self.probing, self.beside = (Works() for _ in range(5))
-        self.opening = Works(pause=0.25)
-        """Opening a file, or holding rewards against its labels; each tells thousands of times how far it is."""
-        self.estimating = Works()
-        """Estimating step values, or loading a reward model."""
+        self.opening, self.estimating = Works(pause=0.25), Works(pause=0.25)
+        """Opening a file or holding rewards against its labels, and estimating step values or loading a reward model:
+        each tells thousands of times how far it is."""
         self.opened: Recent[Any] = Recent(KEPT_FILES)
         """What each tab has opened (``opening.Opening``), its groups on disk."""
         self.probed: Recent[ProbeReport] = Recent(KEPT_PROBES)
