@@ -41,6 +41,16 @@ def test_two_schemes_side_by_side(page: Page) -> None:
     expect(page.locator(".pane")).to_have_count(0)
 
 
+def test_an_option_changes_the_drawing_and_a_bad_one_keeps_it(page: Page) -> None:
+    page.get_by_role("button", name="Advanced credit").first.click()
+    choose(page, "credit-normalise", "leave_one_out")
+    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.options.normalise === 'leave_one_out'")
+    after = page.evaluate(f"{ROLLOUTS}.map(r => r.advantages)")
+    page.locator("#credit-gamma input").fill("7")
+    expect(page.locator("#credit-note")).to_contain_text("gamma")
+    assert page.evaluate(f"{ROLLOUTS}.map(r => r.advantages)") == after
+
+
 def open_checks(page: Page) -> None:
     if not page.locator("#clinic").is_visible():
         page.locator("#heatmap .summary").get_by_role("button", name="Check this setup").click()
