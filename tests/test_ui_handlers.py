@@ -13,6 +13,7 @@ from tests.drafts import draft_of, own_row, with_values
 from tests.stored_runs import store
 from workbench.checks.metrics import METRICS, find_metric
 from workbench.credit import SCHEMES, credit_group
+from workbench.errors import ChildDied
 from workbench.rewards import Reward, score_group
 from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout, Step
@@ -210,6 +211,17 @@ def test_cancelling_keeps_the_group(services):
     last = list(views)[-1]
     assert (json.loads(last.drawing), last.made) == ({"back": True}, None)
     assert last.note.text.startswith("Cancelled")
+
+
+def test_a_worker_that_dies_is_said_and_the_group_stays(services):
+    def events():
+        yield {"loading": "tiny"}
+        raise ChildDied("policy worker died of signal 9")
+
+    services.models = FakePolicy(events(), first_group())
+    last = list(sample(SAMPLING, services, "tab"))[-1]
+    assert "signal 9" in last.note.text
+    assert (json.loads(last.drawing), last.made) == ({"back": True}, None)
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
