@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.training.methods import RunConfig
@@ -37,6 +39,12 @@ def store(
     )  # type: ignore[arg-type]
     os.utime(run.path / "run.yaml", (made, made))
     return Run(run.path)
+
+
+def alive(run: Run) -> Run:
+    """As if this process were training it."""
+    run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
+    return run
 
 
 def learning(steps: int, *, best: float = 0.8, seed: int = 0) -> Iterable[dict[str, Any]]:

@@ -1,20 +1,18 @@
 """Runs in a real Chromium: the table, chosen runs together, deleting and undoing, and what Train shows of a run."""
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browsing import serious
 from tests.credits import pass_over, worked_credit
-from tests.stored_runs import learning, store
+from tests.stored_runs import alive, learning, store
 from tests.watched import before_and_now
-from workbench.runs import Run, list_runs
+from workbench.runs import list_runs
 
 pytestmark = pytest.mark.browser
 
@@ -38,12 +36,6 @@ def with_rewards(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The rows with what two reward functions give: one rises as the other falls."""
     for row in rows:
         yield row | {"rewards/right/mean": row["reward"], "rewards/short/mean": 1 - row["reward"]}
-
-
-def alive(run: Run) -> Run:
-    """As if this process were training it."""
-    run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
-    return run
 
 
 @pytest.fixture
@@ -122,15 +114,6 @@ def drag(page: Page, chart: Locator, start: int, end: int) -> None:
 
 
 # ── Runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_runs_that_are_not_there_are_named_and_one_can_be_started(page: Page) -> None:
-    go(page, "runs=gone,../etc")
-    missing = page.locator("#runs .missing")
-    expect(missing).to_contain_text("no run 'gone'")
-    expect(missing).to_contain_text("'../etc'")
-    page.get_by_role("button", name="Start one on Train").click()
-    expect(page.locator(".ahead")).to_be_visible()
 
 
 @pytest.mark.usefixtures("three")

@@ -15,9 +15,9 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browsing import App, add_own_reward, expect_rollouts, visit
 from tests.credits import make_credit, make_rollout
 from tests.hostile import ALL, ONE_LINE, PAYLOADS, WATCH, check
+from tests.stored_runs import store
 from workbench.rundir import RunDir
 from workbench.schema import Credit, RewardSummary, Turn
-from workbench.training.methods import RunConfig
 from workbench.views.heatmap import heatmap
 
 pytestmark = pytest.mark.browser
@@ -62,17 +62,11 @@ def hostile_episodes() -> Credit:
 
 
 def hostile_run(workspace: Path) -> RunDir:
-    config = {
-        "name": "hostile",
-        "task": ALL,
-        "policy": ALL,
-        "method": {
-            "pattern": {"regex": re.escape(ONE_LINE)},
-            "rewards": [{"name": ALL, "code": "def f(prompt, step, **columns):\n    return 1.0\n"}],
-        },
+    method = {
+        "pattern": {"regex": re.escape(ONE_LINE)},
+        "rewards": [{"name": ALL, "code": "def f(prompt, step, **columns):\n    return 1.0\n"}],
     }
-    run = RunDir.create(workspace, RunConfig.parse(config))
-    run.append_metrics({"step": 1, "reward": 0.25, ALL: 1.0})
+    run = store(workspace, "hostile", [{"step": 1, "reward": 0.25, ALL: 1.0}], task=ALL, policy=ALL, method=method).dir
     run.rollouts.write(1, [hostile_credit()])
     run.log.write_text(f"first\n{ONE_LINE}\n")
     run.set_status("failed", ALL, step=1, device=ALL)
@@ -81,19 +75,13 @@ def hostile_run(workspace: Path) -> RunDir:
 
 def test_runs_and_controls_full_of_payloads_are_text(browser: Browser, app: App, workspace: Path) -> None:
     run = hostile_run(workspace)
-    plain = RunDir.create(workspace, RunConfig.parse({"name": "plain"}))
-    plain.append_metrics({"step": 1, "reward": 0.5})
-    plain.set_status("finished", "", step=1)
+    store(workspace, "plain", [{"step": 1, "reward": 0.5}])
     with visit(browser, f"{app.url}?runs=hostile,plain&tab=runs", script=WATCH) as page:
-        the_table_and_the_differences_are_text(page)
+        expect(page.locator("#runs-diff")).to_contain_text("<img src=x onerror")
+        expect(page.get_by_role("table").first).to_contain_text("<img src=x onerror")
+        check(page)
         a_run_is_text(page, run)
         controls_answer_in_text(page)
-
-
-def the_table_and_the_differences_are_text(page: Page) -> None:
-    expect(page.locator("#runs-diff")).to_contain_text("<img src=x onerror")
-    expect(page.get_by_role("table").first).to_contain_text("<img src=x onerror")
-    check(page)
 
 
 POINTED = """(token) => {

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from tests.drafts import draft_of
 from tests.stored_runs import store
+from tests.test_door import application
 from workbench.cli.page import Place, place_of
 from workbench.config import JudgeConfig, SamplingConfig
 from workbench.errors import ConfigError, PolicyError, RewardError, RunError, TaskError
@@ -20,9 +21,8 @@ from workbench.places import SHIPPED_ONLY
 from workbench.rewards import RewardConfig
 from workbench.schema import Example
 from workbench.training.methods import METHODS, RunConfig
-from workbench.ui import app as page
 from workbench.ui.handlers.example import find_task, first_draft, first_group, sample
-from workbench.ui.handlers.fields import tree_leaves, with_path
+from workbench.ui.handlers.fields import tree_leaves
 from workbench.ui.handlers.opening import Ask, open_file
 from workbench.ui.handlers.runs import start_run
 from workbench.ui.public import (
@@ -122,8 +122,7 @@ def test_each_field_of_the_rule_is_one() -> None:
     ],
 )
 def test_sampling_and_training_refuse_what_a_forged_form_holds(path: str, value: Any, services: PublicServices) -> None:
-    draft = draft_of()
-    draft = draft.but(tree=with_path(draft.tree, path, value))
+    draft = draft_of().with_value(path, value)
     assert list(sample(draft, services, "tab"))[-1].note.level == "error"  # type: ignore[union-attr]
     started, note = start_run(draft, services)
     assert (started, note is None) == (None, False)
@@ -194,17 +193,11 @@ def test_a_space_is_public_unless_its_owner_says_otherwise() -> None:
 # ── requests sent by hand ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def application(folder: Path, **options: Any) -> Any:
-    async def make() -> Any:  # Gradio makes locks while it is built, and leaves a loop open where none is running
-        return page.create_app(folder, proxies=[HOST], **options)
-
-    return asyncio.run(make())
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """The real application as a Space serves it: HTTPS ends at the proxy, and huggingface.co frames the page."""
-    app = application(tmp_path_factory.mktemp("space"), public=True, framed_by=["https://huggingface.co"])
+    folder, framed_by = tmp_path_factory.mktemp("space"), ["https://huggingface.co"]
+    app = application(folder, public=True, framed_by=framed_by, proxies=[HOST])
     with TestClient(app, base_url=f"http://{HOST}", follow_redirects=False) as client:
         yield client
 

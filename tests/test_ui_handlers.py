@@ -1,21 +1,17 @@
 """What the page does, without a browser: scoring, examples, reward functions, sampling and runs as plain functions."""
 
 import json
-import os
 import threading
 from dataclasses import replace
 
-import psutil
 import pytest
 
 from tests.credits import make_rollout, pass_over, worked_credit
 from tests.drafts import draft_of, own_row, with_values
-from tests.stored_runs import store
-from workbench.checks.metrics import METRICS, find_metric
-from workbench.credit import SCHEMES, credit_group
+from tests.stored_runs import alive, store
+from workbench.credit import credit_group
 from workbench.errors import ChildDied
 from workbench.rewards import Reward, score_group
-from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import Split, StepPattern, pattern
 from workbench.training.methods import RunConfig
@@ -29,7 +25,7 @@ from workbench.ui.handlers.example import (
     sample,
     try_presets,
 )
-from workbench.ui.handlers.help import guide, live_numbers
+from workbench.ui.handlers.help import live_numbers
 from workbench.ui.handlers.page_state import builtin_row
 from workbench.ui.handlers.scoring import explain_token, mismatch, remedied, rescore
 
@@ -109,15 +105,6 @@ def test_a_group_that_is_not_of_the_page_says_what_differs():
         assert bool(said) == bool(mismatch(draft, shown))
 
 
-def test_what_a_facts_button_does_is_a_change_of_the_credit(worker):
-    draft = draft_of()
-    credit = rescore(draft, worker).credit
-    assert remedied(draft, credit, "count").credit["outcome_weight"] == 1
-    compared = remedied(draft, credit, "compare")
-    assert compared.compare["scheme"] == "outcome"
-    assert remedied(compared, credit, "uncompare").compare is None
-
-
 def test_a_token_is_explained_on_request_only_where_it_exists(worker):
     credit = rescore(draft_of(), worker).credit
     assert explain_token(credit, 0, 0)["list"]
@@ -167,7 +154,7 @@ def test_the_environment_of_the_task_answers_what_is_sampled(services, task):
     assert (environment and environment.name) == (task if task == "calculator" else None)
 
 
-def test_the_fact_of_answers_that_go_wrong_changes_how_they_are_sampled(worker):
+def test_what_a_facts_button_does_is_a_change_of_the_credit_or_of_how_answers_are_sampled(worker):
     draft = draft_of(builtin_row("step_correctness"))
     how = {**first_group().sampling, "max_completion_length": 96, "turn_end": "<end>"}
     credit = rescore(draft.but(group=replace(first_group(), sampling=how)), worker).credit
@@ -176,9 +163,12 @@ def test_the_fact_of_answers_that_go_wrong_changes_how_they_are_sampled(worker):
         "penalty": ("method.sampling.repetition_penalty", 1.1),
         "longer": ("method.sampling.max_completion_length", 192),
         "stop": ("method.sampling.stop", ["<end>"]),
+        "count": ("method.credit.outcome_weight", 1),
+        "compare": ("page.compare.scheme", "outcome"),
     }
     for label, (path, value) in settings.items():
         assert remedied(draft, credit, label).value(path) == value
+    assert remedied(draft.but(compare={"scheme": "outcome"}), credit, "uncompare").compare is None
 
 
 def test_a_sampled_group_takes_the_place_of_the_old_one(services):
@@ -265,10 +255,8 @@ def test_an_opened_configuration_is_isolated_and_what_reaches_out_is_off():
 
 @pytest.fixture
 def run(tmp_path, services):
-    run = RunDir.create(tmp_path, RunConfig(name="seen"))
-    run.append_metrics({"step": 1, "reward": 0.5})
+    run = store(tmp_path, "seen", [{"step": 1, "reward": 0.5}]).dir
     run.rollouts.write(1, [worked_credit()])
-    run.set_status("finished", step=1)
     return run
 
 
@@ -292,6 +280,7 @@ def test_stored_rollouts_are_drawn_as_stored(run, services, tmp_path):
     assert drawn["rollouts"][0]["advantages"] == pytest.approx(worked_credit().of(0).tolist())
     assert "step 9" in run_follow.rollouts(services, "seen", 9, 0)["error"]
     assert run_follow.why(tmp_path, "seen", 1, 0, 0, 0)["list"]
+    assert run_follow.why(tmp_path, "seen", 1, 0, 0, 0, watched=True) is None
     assert (drawn["loss"]["passes"], answer["shares"]) == ([], [])  # of an earlier version: on policy
 
 
@@ -309,8 +298,7 @@ def test_a_stored_group_is_drawn_with_its_passes(run, services):
 def test_a_stored_group_says_which_step_its_loss_still_awaits(services, tmp_path):
     """Two steps over the generation of step 3; what a step computed is stored before the step is logged."""
     method = {"num_iterations": 2}
-    run = store(tmp_path, "live", [{"step": 2}], state="running", method=method, run={"save_steps": 2}).dir
-    run.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
+    run = alive(store(tmp_path, "live", [{"step": 2}], state="running", method=method, run={"save_steps": 2})).dir
     run.rollouts.write(3, [worked_credit()])
     awaited = []
     for logged in (2, 3, 4):
@@ -370,20 +358,3 @@ def test_the_first_token_is_explained_where_none_is_pinned():
     expected = (1 + 1 + 0 - 3 * 4 / 9) / ((5 / 18) ** 0.5 + 1e-4)
     assert shown["why"]["total"] == pytest.approx(expected, abs=1e-12)
     assert shown["advantage"] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_pinned_tokens_terms_add_up_under_every_scheme(scheme):
-    shown = live_numbers(worked_credit(scheme, [1.0, 0.0, 1.0]), 1, 5)
-    assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (True, 2, 5, 2)
-    assert sum(term["value"] for term in shown["why"]["list"]) == pytest.approx(shown["why"]["total"], abs=1e-12)
-    assert shown["advantage"] == pytest.approx(shown["why"]["total"], abs=1e-6)
-
-
-def test_the_guide_has_every_scheme_and_metric_as_plain_values():
-    text = json.loads(json.dumps(guide("/workspace/.token", "{origin}")))
-    assert [one["name"] for one in text["schemes"]] == list(SCHEMES)
-    assert len({metric["name"] for metric in text["metrics"]}) == len(METRICS)
-    assert find_metric("rewards/x/other") is None
-    assert "/workspace/.token" in text["snippet"]
-    compile(text["snippet"], "snippet", "exec")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.drafts import draft_of, own_row, with_values
+from tests.drafts import assert_given_back, draft_of, own_row, with_values
 from workbench.assets import GSM8K
-from workbench.data.rollouts import Builder
 from workbench.errors import TaskError
 from workbench.steps import PRESETS
 from workbench.training.methods import RunConfig
@@ -19,7 +18,7 @@ from workbench.ui.handlers.fields import credit_section
 from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group_rows, open_file, with_opened
 from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
-from workbench.ui.handlers.session import GroupStore, Services
+from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import dump, inspect_code, open_config, restore
 
 ROWS = [{"prompt": "2 + 2?", "completion": f"Step 1: 2 + 2 = {n}"} for n in (4, 5)]
@@ -71,26 +70,13 @@ def test_a_log_takes_a_preset_that_matches_where_the_pages_own_matches_nothing(t
     texts = ["1. Add\nwith more\n2. So it is 7", "1. Guess\n2. So it is 8"]
     rows = [{"prompt": "3 + 4?", "completion": text, "reward": float(i)} for i, text in enumerate(texts)]
     view = opened(tmp_path, write(tmp_path, *rows))[-1]
-    numbered = PRESETS["numbered"].pattern
     page = draft_of()
-    assert with_opened(page, view).pattern() == numbered
+    assert with_opened(page, view).pattern() == PRESETS["numbered"].pattern
     written = page.with_pattern(r"(?m)^Thus", "starts")
     assert with_opened(written, view).pattern() == written.pattern()
     steps = [{**row, "completion": f"Step 1: {row['completion']}"} for row in rows]
     kept = with_opened(page, opened(tmp_path, write(tmp_path, *steps, name="steps.jsonl"))[-1])
     assert kept.pattern() == page.pattern()
-
-
-def test_the_first_group_is_tokenised_and_another_when_it_is_asked_for(tmp_path, monkeypatch):
-    rows = [{**row, "prompt": f"{n} + 2?", "reward": 1.0} for n in range(50) for row in ROWS]
-    made = []
-    build = Builder.build
-    monkeypatch.setattr(Builder, "build", lambda self, draft: made.append(draft.prompt) or build(self, draft))
-    view = opened(tmp_path, write(tmp_path, *rows))[-1]
-    assert "50 groups (100 answers)" in view.note.text
-    assert (len(group_rows(view.imported)), made) == (50, ["0 + 2?"])
-    draft, _ = choose_group(with_opened(draft_of(), view), view.imported, -1)
-    assert (draft.group.prompt, made) == ("49 + 2?", ["0 + 2?", "49 + 2?"])
 
 
 UNSCORED = "Nothing in the file scores an answer"
@@ -172,12 +158,8 @@ def test_an_upload_goes_with_the_last_tab_that_shows_it_or_when_it_is_refused(tm
     assert (tmp_path / own).exists()
 
 
-def test_a_prompt_that_nothing_names_is_asked_for_and_chosen(tmp_path):
+def test_a_task_without_a_column_of_answers_is_warned_of(tmp_path):
     name = write(tmp_path, *[{"text": f"{n} + 1?", "gold": n + 1} for n in range(3)])
-    asked = opened(tmp_path, name)[-1]
-    assert (asked.note.text, asked.look.names) == ("Which column is the prompt?", ("text", "gold"))
-    told = opened(tmp_path, name, columns={"prompt": "text"})[-1]
-    assert (told.note.level, told.task[0].prompt, told.task[0].columns["answer"]) == ("info", "0 + 1?", "1")
     unjudged = opened(tmp_path, name, columns={"prompt": "text", "answer": ""})[-1]
     assert (unjudged.note.level, len(unjudged.task.rewards)) == ("warning", 0)
 
@@ -240,17 +222,17 @@ def test_the_pages_rewards_are_held_against_the_labels(tmp_path, services):
     first_groups = (GSM8K / "model-solutions-300.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:30]
     (tmp_path / "mine.jsonl").write_text("".join(first_groups), encoding="utf-8")
     opening = opened(tmp_path, "mine.jsonl")[-1]
-    imported = opening.imported
     draft = with_opened(draft_of(), opening).with_pattern(r"\n+", "ends")
-    views = list(check_rewards(imported, draft, "0.5", services, "tab"))
+    views = list(check_rewards(opening.imported, draft, "0.5", services, "tab"))
     assert [view.running for view in views] == [True] * (len(views) - 1) + [False]  # it can be cancelled till its end
     found = views[-1].made
-    notes, answer = found.rows
-    assert notes == ("calculator_notes", "completions", "119", "1", "0.525", "35.3% from 0.5", "–")
-    assert answer == ("gsm8k_answer", "completions", "120", "0", "1.000", "100.0% from 0.5", "–")
+    assert list(found.rows) == [
+        ("calculator_notes", "completions", "119", "1", "0.525", "35.3% from 0.5", "–"),
+        ("gsm8k_answer", "completions", "120", "0", "1.000", "100.0% from 0.5", "–"),
+    ]
     assert len(found.worst) == len(found.places) == 20
     group, rollout = found.places[0]
-    row, text = found.worst[0], imported.groups[group].rollouts[rollout].text
+    row, text = found.worst[0], opening.imported.groups[group].rollouts[rollout].text
     assert (row[1], row[2]) == (str(group + 1), str(rollout + 1))
     assert row[6].startswith(text.split("\n")[0][:100])
 
@@ -271,18 +253,15 @@ def said(payload):
     return " ".join(text for parts in payload["said"] for text, _ in parts)
 
 
-def test_the_files_own_advantages_are_said_where_they_are_the_same(tmp_path, worker):
-    payload = drawn(tmp_path, worker, (0.7070, -0.7070))  # 0.5 / (0.70711 + 1e-4), rounded
-    assert ("within 1e-5" in said(payload), "other" in payload) == (True, False)
-
-
-def test_the_files_own_advantages_are_drawn_beside_others(tmp_path, worker):
+def test_the_files_own_advantages_are_said_where_they_are_the_same_and_drawn_beside_others(tmp_path, worker):
+    same = drawn(tmp_path, worker, (0.7070, -0.7070))  # 0.5 / (0.70711 + 1e-4), rounded
+    assert ("within 1e-5" in said(same), "other" in same) == (True, False)
     payload = drawn(tmp_path, worker, (-0.5, 0.5))
     assert payload["other"]["names"] == ["outcome", "logged"]
     assert payload["rollouts"][0]["twin"]["advantages"][0] == -0.5
     assert "by up to 1.21: 100 %" in said(payload)
-    second = drawn(tmp_path, worker, (-0.5, 0.5), compare={"scheme": "process"})
-    assert second["other"]["scheme"] == "process"  # what somebody chose goes before
+    # What somebody chose goes before.
+    assert drawn(tmp_path, worker, (-0.5, 0.5), compare={"scheme": "process"})["other"]["scheme"] == "process"
 
 
 # ── how a task's rows are read ───────────────────────────────────────────────────────────────────────────────────
@@ -325,12 +304,11 @@ def test_a_task_of_several_turns_brings_its_environment_and_its_policy_and_takes
     assert read_as(mine, "chain-arithmetic", mine).policy == "my/model"
 
 
-def test_a_reload_and_notebook_code_have_the_reading(file, tmp_path):
-    draft = PageState.of(RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "sample_seed": None}}))
-    draft = choose_example(draft, 2)
-    restored = restore(json.dumps({"page": dump(draft, "")}), {}, GroupStore(tmp_path))
-    assert (restored.problems, restored.draft.text) == ((), "2 + 1?")
-    assert restored.draft.task_section() == draft.task_section()
+def test_a_reload_and_notebook_code_have_the_reading(file, store, tmp_path):
+    config = RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "sample_seed": None}})
+    draft = choose_example(PageState.of(config), 2)
+    assert restore(json.dumps({"page": dump(draft, "")}), {}, store).draft.text == "2 + 1?"
+    assert_given_back(draft, store, {})
     sampled = replace(first_group(), prompt=draft.prompt, columns=draft.columns)
     code = inspect_code(draft.but(group=sampled), tmp_path / "group.json")
     assert f"wb.load_task({file!r}, columns={{'prompt': 'q', 'answer': 'truth.value'}}, sample_seed=None)" in code

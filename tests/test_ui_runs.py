@@ -3,25 +3,22 @@
 import base64
 import csv
 import io
-import os
 import struct
 import zipfile
 
 import numpy as np
-import psutil
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.credits import worked_credit
-from tests.stored_runs import learning, store
+from tests.stored_runs import alive, learning, store
 from workbench.config import LoraConfig
-from workbench.errors import RunError
 from workbench.rundir.metrics import resumed
-from workbench.runs import discard, index, list_runs, open_run, trashed
+from workbench.runs import index, list_runs, trashed
 from workbench.training.methods import RunConfig
 from workbench.ui.door import Door
-from workbench.ui.downloads import add_downloads, metrics_csv, write_zip
+from workbench.ui.downloads import add_downloads, write_zip
 from workbench.ui.handlers import run_follow, runs
 from workbench.views.curves import Seeds, band, overlay_charts, run_charts
 from workbench.views.estimate import Pace, estimate, measured_pace
@@ -212,16 +209,6 @@ def test_a_deleted_run_comes_back_as_it_was(tmp_path):
     assert len(runs.undelete(tmp_path, [moved["entry"]])["problems"]) == 1
 
 
-def test_a_run_that_goes_on_is_not_deleted(tmp_path):
-    run = store(tmp_path, "a", [], state="running")
-    run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
-    with pytest.raises(RunError, match="'a' is running"):
-        discard("a", tmp_path)
-    with pytest.raises(RunError, match="running"), run.dir.lock_finished():
-        pass
-    assert open_run("a", tmp_path).status().state == "running"
-
-
 # ── downloads ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -249,11 +236,6 @@ def test_a_zip_holds_the_run_without_checkpoints_links_and_secrets(run):
     assert (log, config) == ("token [redacted]\nstep 1\n", (run.path / "run.yaml").read_bytes())
 
 
-def test_csv_holds_every_row(run):
-    rows = list(csv.DictReader(io.StringIO(metrics_csv(run))))
-    assert rows == [{"step": "1", "loss": "nan", "kl/k3": ""}, {"step": "2", "loss": "0.5", "kl/k3": "0.25"}]
-
-
 def test_downloads_are_behind_the_token_and_know_no_paths(run, services):
     app = FastAPI()
     add_downloads(app, services)
@@ -264,7 +246,8 @@ def test_downloads_are_behind_the_token_and_know_no_paths(run, services):
         answer = client.get("/workbench-runs/a.zip")
         assert answer.headers["content-disposition"] == 'attachment; filename="a.zip"'
         assert zipfile.ZipFile(io.BytesIO(answer.content)).testzip() is None
-        assert client.get("/workbench-runs/a.csv").text == metrics_csv(run)
+        rows = list(csv.DictReader(io.StringIO(client.get("/workbench-runs/a.csv").text)))
+        assert rows == [{"step": "1", "loss": "nan", "kl/k3": ""}, {"step": "2", "loss": "0.5", "kl/k3": "0.25"}]
         for path in ("gone.csv", "a/picture.zip", "..%2F..%2Fetc%2Fpasswd.csv", "%2e%2e.csv"):
             assert client.get(f"/workbench-runs/{path}").status_code == 404
 
@@ -336,7 +319,7 @@ def test_pace_and_place_in_the_queue_are_told(tmp_path):
     running = store(tmp_path, "running", rows, run={"steps": 40}, state="running")
     second, third = (store(tmp_path, name, state="queued") for name in ("second", "third"))
     for run, behind in ((running, None), (second, "running"), (third, "second")):
-        run.dir.note(behind=behind, pid=os.getpid(), pid_created=psutil.Process().create_time())
+        alive(run).dir.note(behind=behind)
     news = [run_follow.poll(tmp_path, run.name, 0, -1) for run in (running, second, third)]
     assert [(of["pace"], of["ahead"], of["wait"]) for of in news] == [(2.0, 0, None), (None, 1, 56.0), (None, 2, None)]
 
@@ -377,18 +360,6 @@ def test_reading_many_steps_goes_on_with_the_next_question(tmp_path, monkeypatch
     monkeypatch.setattr(index, "PAGE", 5)
     pages = [run_follow.all_rollouts(tmp_path, "a", "", "step", offset) for offset in (0, 5, 99)]
     assert [(page["offset"], len(page["rows"])) for page in pages] == [(0, 5), (5, 5), (10, 2)]
-
-
-def test_watched_steps_are_told_beside_the_others(tmp_path):
-    run = store(tmp_path, "a", [])
-    run.dir.rollouts.write(1, [worked_credit()])
-    for step in (0, 10):
-        run.dir.rollouts.write(step, [worked_credit()], watched=True)
-    news = run_follow.poll(tmp_path, "a", 0, -1)
-    assert (news["steps"], news["watched"]) == ([1], [0, 10])
-    assert run_follow.poll(tmp_path, "a", 0, 1, 0)["watched"] == [10]
-    whys = [run_follow.why(tmp_path, "a", 10, 0, 0, 1, watched=watched) for watched in (True, False)]
-    assert [why is None for why in whys] == [False, True]
 
 
 def test_an_estimate_says_what_it_is_made_of():

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.configs import merged
 from tests.drafts import PATTERN, assert_given_back, draft_of, own_row, with_values
 from workbench.credit import credit_group, loss_weights
 from workbench.data import load_task
@@ -26,7 +27,6 @@ from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import (
-    can_sample_again,
     dump,
     inspect_code,
     link_of,
@@ -62,6 +62,9 @@ CASES = {
     "options": draft_of(gamma=0.5, scale=False, outcome_weight=0.25, clip=0.75).but(group=READ),
     "first_error": draft_of(scheme="first_error", threshold=0.25, normalise="per_completion").but(group=READ),
     "two schemes": draft_of().but(compare=credit_section("outcome"), group=READ),
+    "an edited group": draft_of().but(
+        group=replace(READ, rollouts=READ.rollouts[1:], columns={**READ.columns, "note": "'''\\"})
+    ),
     "another pattern": draft_of(regex="\\n+'\"", kind="ends").but(group=READ),
 }
 
@@ -79,7 +82,7 @@ def test_the_code_shows_the_pages_numbers_bit_for_bit(name: str, worker: Sandbox
     view, found = rescore(draft, worker), run_code(draft, store)
     assert found["credit"].advantages.tobytes() == view.credit.advantages.tobytes()
     assert found["credit"].options == view.credit.options
-    assert [one.token_ids for one in found["group"].rollouts] == [one.token_ids for one in first_group().rollouts]
+    assert [one.token_ids for one in found["group"].rollouts] == [one.token_ids for one in draft.group.rollouts]
     if draft.compare is not None:
         assert found["other"].advantages.tobytes() == view.other.advantages.tobytes()
 
@@ -107,21 +110,10 @@ def test_code_that_would_reach_into_other_code_stays_text(
 
 
 def test_the_code_names_the_reference_and_the_adapter(store: GroupStore) -> None:
-    group = first_group()
-    group = replace(group, sampling={**group.sampling, "reference": "tiny", "adapter": "mine/adapter"})
+    group = replace(first_group(), sampling={**first_group().sampling, "reference": "tiny", "adapter": "mine/adapter"})
     code = inspect_code(draft_of().but(group=group), store.keep(group))
     assert "wb.load_policy('tiny', adapter='mine/adapter')" in code
     assert "group = wb.with_reference(wb.load_policy('tiny'), group)" in code
-
-
-def test_a_group_that_was_edited_or_read_is_read_again(worker: Sandbox, store: GroupStore) -> None:
-    group = first_group()
-    edited = replace(group, sampling={}, rollouts=group.rollouts[1:], columns={**group.columns, "note": "'''\\"})
-    draft = draft_of().but(group=edited)
-    assert not can_sample_again(edited)
-    assert "load_policy" not in inspect_code(draft, store.keep(edited))
-    credit = run_code(draft, store)["credit"]
-    assert credit.advantages.tobytes() == rescore(draft, worker).credit.advantages.tobytes()
 
 
 @pytest.mark.parametrize("text", ["", "a", "\\", "'", "a\nb", "a'''\n\"\"\"\\", "\\n\n\\", "\r\n", "\x00", "'\n"])
@@ -163,7 +155,7 @@ def test_files_hold_the_numbers_on_screen() -> None:
 
 # ── invariant 12: a form is the configuration ────────────────────────────────────────────────────────────────────
 
-WHOLE = {
+WHOLE: dict[str, Any] = {
     "name": "mine",
     "seed": 7,
     "policy": {"path": "someone/model", "lora": {"r": 4}},
@@ -204,26 +196,19 @@ def test_invariant_12_a_form_is_the_configuration(data: dict[str, Any], store: G
 
 
 def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_change_theirs() -> None:
-    opened = draft_of().with_config(RunConfig.parse(WHOLE))
     changed = with_values(
-        opened,
-        {
-            "run.steps": 9.0,
-            "method.sampling.temperature": 0.25,
-            "method.credit.threshold": 0.4,
-        },
+        draft_of().with_config(RunConfig.parse(WHOLE)),
+        {"run.steps": 9.0, "method.sampling.temperature": 0.25, "method.credit.threshold": 0.4},
     )
     first, second, *others = changed.rows
     changed = changed.but(rows=(first.with_edits({"weight": 0.75}), second.with_edits({"on": False}), *others))
-    expected = RunConfig.parse(WHOLE)
-    expected.run.steps = 9
-    expected.method.sampling.temperature = 0.25
-    expected.method.credit.options["threshold"] = 0.4
-    expected.method.rewards = [
-        expected.method.rewards[0].model_copy(update={"weight": 0.75}),
-        *expected.method.rewards[2:],
-    ]
-    assert changed.config() == expected
+    mine, _, *models = WHOLE["method"]["rewards"]
+    method = {
+        "rewards": [mine | {"weight": 0.75}, *models],
+        "credit": {"options": {"threshold": 0.4}},
+        "sampling": {"temperature": 0.25},
+    }
+    assert changed.config() == RunConfig.parse(merged(WHOLE, {"run": {"steps": 9}, "method": method}))
 
 
 def test_a_file_that_names_a_task_brings_what_the_task_does_as_a_run_of_it_would(tmp_path: Path) -> None:
@@ -252,8 +237,7 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
         kind="ends",
         scheme="min",
         temperature=0.3,
-    )
-    draft = draft.but(compare=credit_section("step"), group=group, edited=group.prompt)
+    ).but(compare=credit_section("step"), group=group, edited=group.prompt)
     draft = with_values(
         draft,
         {

@@ -5,13 +5,12 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from tests.drafts import draft_of, own_row, with_values
+from tests.drafts import draft_of, own_row
 from workbench.config import ModelConfig
 from workbench.config.rewards import RUBRIC
 from workbench.errors import ConfigError, RewardError
@@ -28,7 +27,7 @@ from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, bu
 from workbench.ui.handlers.reward_forms import form_values, row_from
 from workbench.ui.handlers.rewards import page_row, row_label, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore
-from workbench.ui.handlers.session import Busy, Recent, Services, Works
+from workbench.ui.handlers.session import Busy, Services, Works
 
 GROUP = Group("p", (Rollout((1, 2), ("a;", "b;"), False), Rollout((3, 4), ("c;", "d;"), False)))
 VALUES = StepValues(
@@ -159,24 +158,11 @@ def test_a_row_of_a_model_is_shown_kept_and_taken_over_by_a_run(tmp_path: Path) 
     assert row_label(values) == "prm  ·  model"
     assert [one.name for one in task_rows([values], find_task("chain-arithmetic"))][-1] == "prm"
     assert dict(runs.inherited(form(values)))["rewards"] == "prm (model) × 0.5"
-    config = run(form(values))
+    config = form(values).config()
     assert config.grpo.rewards == [PRM.model_copy(update={"weight": 0.5})]
     assert RunConfig.from_yaml(config.to_yaml()) == config
     forms = [form_values("model", row) for row in (values, row_of(LEAST))]
     assert [(form["path"], form["reduce"]) for form in forms] == [("me/prm", ""), ("me/prm", "min")]
-
-
-def services(worker: Sandbox, policy: Any = None) -> Any:
-    """Services whose children are not there."""
-    made = Services.__new__(Services)
-    vars(made).update(
-        estimating=Works(),
-        estimates=Recent(4),
-        models=policy or SimpleNamespace(busy=""),
-        judges=SimpleNamespace(busy=""),
-        reward_worker=lambda tab: worker,
-    )
-    return made
 
 
 # ── Monte-Carlo values ───────────────────────────────────────────────────────────────────────────────────────────
@@ -203,14 +189,15 @@ def test_values_of_another_group_or_pattern_are_stale_and_said_to_be(worker: San
 
 
 def test_a_run_has_the_values_only_where_it_was_asked_to() -> None:
-    assert run_rewards(form(builtin_row("step_correctness"), placed())) == [RewardConfig(name="step_correctness")]
-    (config,) = run_rewards(form(placed(progress=True, in_run=True)))
+    listed = form(builtin_row("step_correctness"), placed())
+    assert listed.config().grpo.rewards == [RewardConfig(name="step_correctness")]
+    (config,) = form(placed(progress=True, in_run=True)).config().grpo.rewards
     assert (config.name, config.monte_carlo.progress) == ("monte_carlo_progress", True)
-    assert run_rewards(form(placed(in_run=True)))[0].monte_carlo == MONTE_CARLO.monte_carlo
+    assert form(placed(in_run=True)).config().grpo.rewards[0].monte_carlo == MONTE_CARLO.monte_carlo
     mine = RewardConfig(name="mine", kind="outcome", code="def mine(prompts, completions, **c):\n    return [0.0]\n")
     asked = form(builtin_row("step_correctness"), placed(in_run=True, outcome=mine))
-    assert run_rewards(asked) == [RewardConfig(name="step_correctness")]  # whose code the run's policy does not have
-    listed = form(builtin_row("step_correctness"), placed())
+    # Whose code the run's policy does not have.
+    assert asked.config().grpo.rewards == [RewardConfig(name="step_correctness")]
     assert dict(runs.inherited(listed))["rewards"] == ("step_correctness, without monte_carlo (k=4)")
 
 
@@ -225,33 +212,36 @@ class Policy:
         return VALUES
 
 
-def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: Sandbox) -> None:
+def test_estimating_tells_how_far_it_is_and_ends_in_a_row(
+    worker: Sandbox, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = Policy()
-    there = services(worker, policy)
+    monkeypatch.setattr(services, "models", policy)
+    monkeypatch.setattr(services, "reward_worker", lambda tab: worker)
     own = own_row("def mine(prompts, completions, **c):\n    return [0.0] * len(prompts)\n")
     asked = {"continuations": 4, "outcome": "mine", "progress": True, "in_run": True}
-    views = list(handlers.add("monte_carlo", asked, "", form(own), there, "tab"))
+    views = list(handlers.add("monte_carlo", asked, "", form(own), services, "tab"))
     path, regex, outcome, k = policy.asked
     assert (path, regex, outcome.name, k) == ("tiny", ";", "mine", 4)
     assert [view.note.text for view in views if view.note][1] == "3 of 8 continuations, 9 tokens, 1 s"
     row, instead = views[-1].made
     assert (row.estimated, instead) == (Estimated(GROUP, VALUES, outcome), "")
-    assert there.estimates[row.key] is row.estimated
+    assert services.estimates[row.key] is row.estimated
     assert (row.name, row.monte_carlo.outcome, row.in_run) == ("monte_carlo_progress", "mine", True)
     weighted = form(own, replace(row, fields={**row.fields, "weight": 0.5}))
-    again, instead = list(handlers.add("monte_carlo", asked, "", weighted, there, "tab"))[-1].made
+    again, instead = list(handlers.add("monte_carlo", asked, "", weighted, services, "tab"))[-1].made
     assert (again.weight, instead) == (0.5, row.key)
 
 
 def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
-    worker: Sandbox, monkeypatch: pytest.MonkeyPatch
+    worker: Sandbox, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pattern_module, "_compiled", None)  # calling it would fail
-    there = services(worker)
-    there.estimates["row"] = placed().estimated
+    monkeypatch.setattr(services, "reward_worker", lambda tab: worker)
+    services.estimates["row"] = placed().estimated
 
     def file(shape: str, good: str = "hard", key: str = "row") -> dict[str, str]:
-        return handlers.step_labels(there, tab="tab", key=key, form=shape, estimation=good)
+        return handlers.step_labels(services, tab="tab", key=key, form=shape, estimation=good)
 
     def rows(shape: str, good: str = "hard") -> list[dict[str, Any]]:
         assert (file(shape)["said"], file(shape)["name"]) == ("2 of 2 completions written", f"labels-{shape}.jsonl")
@@ -267,14 +257,3 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
     assert "text" not in file("trl", key="another")
     with pytest.raises(ValidationError):
         file("xml")
-
-
-# ── what a run keeps ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def run(draft: PageState) -> RunConfig:
-    return with_values(draft, {"run.steps": 2, "grpo.prompts_per_step": 2}).config()
-
-
-def run_rewards(draft: PageState) -> list[RewardConfig]:
-    return run(draft).grpo.rewards
