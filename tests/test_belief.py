@@ -32,7 +32,6 @@ from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.sharing import inspect_code
 
 CHAIN = StepPattern()
-SMALL = {"vocab_size": 200, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def groups(tiny):
 def small_policy(tiny, architecture, attention="sdpa"):
     """A model with random weights that reads the shipped policy's tokens."""
     torch.manual_seed(0)
-    size = {**SMALL, "vocab_size": tiny.model.config.vocab_size}
+    size = {"vocab_size": tiny.model.config.vocab_size, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
     config = {
         "gpt2": lambda: GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=512, **size),
         "qwen2": lambda: Qwen2Config(
@@ -148,16 +147,21 @@ def test_probabilities_of_the_whole_answer_and_of_a_token(tiny, groups):
         assert mean == pytest.approx(math.exp(log / 2), rel=1e-4)
 
 
-def test_what_a_step_scores():
-    values, start = [0.5, 0.4, 0.7, 0.65], 0.2
-    assert FORMS["value"](values, start) == values
-    assert FORMS["difference"](values, start) == pytest.approx([0.3, -0.1, 0.3, -0.05])
-    assert FORMS["watermark"](values, start) == pytest.approx([0.3, 0, 0.2, 0])
-    assert FORMS["watermark"]([None, 0.6], 0.2) == [None, pytest.approx(0.4)]
-    assert FORMS["watermark"]([0.6, 0.7], None) == [None, pytest.approx(0.1)]
-    assert FORMS["difference"]([None, 0.6, None, 0.5], 0.2) == [None, pytest.approx(0.4), None, pytest.approx(-0.1)]
-    assert FORMS["difference"]([0.6, 0.5], None) == [None, pytest.approx(-0.1)]
-    assert [FORMS[form]([], 0.2) for form in FORMS] == [[], [], []]
+@pytest.mark.parametrize(
+    ("form", "values", "start", "scores"),
+    [
+        ("value", [0.5, 0.4, 0.7, 0.65], 0.2, [0.5, 0.4, 0.7, 0.65]),
+        ("difference", [0.5, 0.4, 0.7, 0.65], 0.2, pytest.approx([0.3, -0.1, 0.3, -0.05])),
+        ("watermark", [0.5, 0.4, 0.7, 0.65], 0.2, pytest.approx([0.3, 0, 0.2, 0])),
+        ("watermark", [None, 0.6], 0.2, [None, pytest.approx(0.4)]),
+        ("watermark", [0.6, 0.7], None, [None, pytest.approx(0.1)]),
+        ("difference", [None, 0.6, None, 0.5], 0.2, [None, pytest.approx(0.4), None, pytest.approx(-0.1)]),
+        ("difference", [0.6, 0.5], None, [None, pytest.approx(-0.1)]),
+        *((form, [], 0.2, []) for form in FORMS),
+    ],
+)
+def test_what_a_step_scores(form, values, start, scores):
+    assert FORMS[form](values, start) == scores
 
 
 def test_the_most_probable_of_several_right_answers_counts(tiny, groups):
@@ -179,8 +183,7 @@ def test_without_an_answer_a_step_is_unscored_and_moves_nothing(tiny, groups):
         assert not credit_group(values.as_scores(bare, "progress")).advantages.any()
     solved = replace(bare, columns={"solution": "Step 1: 2 + 2 = 4\nAnswer: 4"})  # with no answer to fall back on
     row = beliefs(tiny, solved, CHAIN, of="reference").values[0]
-    assert row[0] is not None
-    assert row[1:] == (None,) * (len(row) - 1)
+    assert [value is None for value in row] == [False, *[True] * (len(row) - 1)]
 
 
 def test_what_does_not_fit_the_context_is_unscored(tiny, groups, monkeypatch):
@@ -198,11 +201,17 @@ def test_another_tokenizers_ids_are_refused(tiny):
         beliefs(tiny, group, CHAIN)
 
 
-def test_the_introduction_is_what_the_prompt_or_the_solution_asks_for():
-    assert answer_introduction("Give the answer in \\boxed{}.", "… #### 4") == "\n\\boxed{"
-    assert answer_introduction("How many?", "2 + 2 = <<2+2=4>>4\n#### 4") == "\n#### "
-    assert answer_introduction("<reasoning>…</reasoning> <answer>…</answer>") == "\n</reasoning>\n<answer>"
-    assert answer_introduction("How many?", "") == "\nAnswer: "
+@pytest.mark.parametrize(
+    ("prompt", "solution", "introduction"),
+    [
+        ("Give the answer in \\boxed{}.", "… #### 4", "\n\\boxed{"),
+        ("How many?", "2 + 2 = <<2+2=4>>4\n#### 4", "\n#### "),
+        ("<reasoning>…</reasoning> <answer>…</answer>", "", "\n</reasoning>\n<answer>"),
+        ("How many?", "", "\nAnswer: "),
+    ],
+)
+def test_the_introduction_is_what_the_prompt_or_the_solution_asks_for(prompt, solution, introduction):
+    assert answer_introduction(prompt, solution) == introduction
 
 
 def test_a_reward_of_the_configuration_scores_as_the_function_does(tiny, groups):
@@ -282,13 +291,12 @@ def test_importances_stay_with_a_group_and_the_page_asks_for_them(tiny, groups, 
     listed = builtin_row("step_correctness"), builtin_row("answer_correctness"), row.with_edits({"weight": 0.5})
     draft = draft_of(*listed, oar=True, outcome_weight=1.0).but(group=groups[0])
     code = {}
-    view = rescore(draft, worker, worker_here())
     belief = beliefs(tiny, group, draft.pattern(), of="reference").as_reward("progress", 0.5)
     scored = score_group(group, draft.pattern(), ["step_correctness", "answer_correctness", belief])
     expected = credit_group(scored, "process", oar=True, outcome_weight=1.0)
     (tmp_path / "group.json").write_text(json.dumps(groups[0].to_json()))
     exec(inspect_code(draft, tmp_path / "group.json"), code)
-    for one in (view.credit, code["credit"]):
+    for one in (rescore(draft, worker, worker_here()).credit, code["credit"]):
         assert near(one.advantages.ravel().tolist(), expected.advantages.ravel().tolist())
 
 

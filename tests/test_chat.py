@@ -43,11 +43,6 @@ SHORT: dict[str, Any] = {"num_generations": 2, "max_completion_length": 40, "see
 
 
 @pytest.fixture(scope="module")
-def plain() -> Policy:
-    return wb.load_policy("tiny", device="cpu")
-
-
-@pytest.fixture(scope="module")
 def chat() -> Policy:
     policy = wb.load_policy("tiny", device="cpu")
     policy.tokenizer.chat_template = TEMPLATE
@@ -57,22 +52,26 @@ def chat() -> Policy:
 # -- the prompt -------------------------------------------------------------------------------------------------------
 
 
-def test_a_prompt_is_put_as_its_section_says_and_twice_is_as_once() -> None:
-    messages = [{"role": "user", "content": "2 + 2?"}]
-    told = [{"role": "system", "content": "Be brief."}, *messages]
-    cases = [
+ASKED = [{"role": "user", "content": "2 + 2?"}]
+TOLD = [{"role": "system", "content": "Be brief."}, *ASKED]
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompt", "wanted"),
+    [
         ({}, "2 + 2?", "2 + 2?"),
-        ({}, messages, messages),
-        ({"system": "Be brief."}, "2 + 2?", told),
-        ({"system": "Be brief."}, messages, told),
-        ({"system": "Never mind."}, told, told),  # a prompt's own system message stays
-        ({"apply_template": "always"}, "2 + 2?", messages),
-        ({"apply_template": "never"}, told, "Be brief.\n\n2 + 2?"),
-    ]
-    for settings, prompt, wanted in cases:
-        section = PromptSection.parse(settings)
-        assert section.of(prompt) == wanted  # type: ignore[arg-type]
-        assert section.of(section.of(prompt)) == wanted  # type: ignore[arg-type]
+        ({}, ASKED, ASKED),
+        ({"system": "Be brief."}, "2 + 2?", TOLD),
+        ({"system": "Be brief."}, ASKED, TOLD),
+        ({"system": "Never mind."}, TOLD, TOLD),  # a prompt's own system message stays
+        ({"apply_template": "always"}, "2 + 2?", ASKED),
+        ({"apply_template": "never"}, TOLD, "Be brief.\n\n2 + 2?"),
+    ],
+)
+def test_a_prompt_is_put_as_its_section_says_and_twice_is_as_once(settings: Any, prompt: Any, wanted: Any) -> None:
+    section = PromptSection.parse(settings)
+    assert section.of(prompt) == wanted
+    assert section.of(section.of(prompt)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -98,13 +97,12 @@ def test_auto_puts_questions_through_the_template_and_leaves_texts_to_continue(t
 
 
 def test_a_task_s_system_message_is_put_before_its_questions_where_the_policy_has_a_template(
-    chat: Policy, plain: Policy
+    chat: Policy, tiny: Policy
 ) -> None:
     example = wb.load_task("gsm8k")[0]
     messages = sample_group(chat, example, **SHORT).prompt
-    assert [message["role"] for message in messages] == ["system", "user"]
-    assert (messages[0]["content"], messages[1]["content"]) == (example.system, example.prompt)
-    assert sample_group(plain, example, **SHORT).prompt == example.prompt
+    assert messages == [{"role": "system", "content": example.system}, {"role": "user", "content": example.prompt}]
+    assert sample_group(tiny, example, **SHORT).prompt == example.prompt
     assert prompted(wb.load_task("gsm8k"), PromptSection(), has_template=True)[0].prompt == messages
 
 
@@ -126,8 +124,7 @@ def test_a_group_records_its_prompt_so_that_it_can_be_sampled_again(chat: Policy
     assert group.sampling["prompt_tail"] == "assistant: <think>\n"
     assert group.thinking_open
     assert can_sample_again(group)
-    again = sample_group(chat, Example(group.prompt), **how)
-    assert again.rollouts == group.rollouts
+    assert sample_group(chat, Example(group.prompt), **how).rollouts == group.rollouts
     other = sample_group(chat, Example(group.prompt), **SHORT)
     assert not other.thinking_open
     assert "template_kwargs" not in other.sampling
@@ -139,11 +136,10 @@ def test_a_turn_that_ends_with_a_token_at_which_the_policy_does_not_stop_is_name
     tokenizer = wb.load_policy("tiny", device="cpu").tokenizer
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
     end, eos = tokenizer.convert_tokens_to_ids("<|im_end|>"), tokenizer.eos_token_id
-    messages = [{"role": "user", "content": "2 + 2?"}]
 
     def named(template: str, ends: list[int], stop: tuple[str, ...] = ()) -> str | None:
         tokenizer.chat_template = template
-        return prompt_record(tokenizer, messages, None, ends, stop).get("turn_end")
+        return prompt_record(tokenizer, ASKED, None, ends, stop).get("turn_end")
 
     chatml = "{% for m in messages %}{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     assert named(chatml, [eos]) == "<|im_end|>"
@@ -178,14 +174,13 @@ def test_a_task_s_rows_of_all_kinds_are_put_alike() -> None:
 # -- stop strings -----------------------------------------------------------------------------------------------------
 
 
-def test_a_stop_string_ends_a_completion_with_its_own_tokens(plain: Policy) -> None:
-    whole = sample_group(plain, Example(PROMPT), **SHORT)
-    stopped = sample_group(plain, Example(PROMPT), stop=["Step 3", "Step 2"], **SHORT)
-    assert [rollout.stop for rollout in stopped.rollouts] == ["Step 2", "Step 3"]  # the second one skips a number
-    for before, after in zip(whole.rollouts, stopped.rollouts, strict=True):
-        assert (after.finished, after.truncated) == (False, False)
-        assert after.stop is not None
-        assert after.text.endswith(after.stop)
+def test_a_stop_string_ends_a_completion_with_its_own_tokens(tiny: Policy) -> None:
+    whole = sample_group(tiny, Example(PROMPT), **SHORT)
+    stopped = sample_group(tiny, Example(PROMPT), stop=["Step 3", "Step 2"], **SHORT)
+    stops = ("Step 2", "Step 3")  # the second one skips a number
+    for before, after, stop in zip(whole.rollouts, stopped.rollouts, stops, strict=True):
+        assert (after.stop, after.finished, after.truncated) == (stop, False, False)
+        assert after.text.endswith(stop)
         assert after.token_ids == before.token_ids[: len(after)]  # the same draws, cut short
         assert after.logprobs == before.logprobs[: len(after)]  # type: ignore[index]
     assert stopped.sampling["stop"] == ["Step 3", "Step 2"]
@@ -193,8 +188,8 @@ def test_a_stop_string_ends_a_completion_with_its_own_tokens(plain: Policy) -> N
     assert "stop" not in whole.sampling
 
 
-def test_the_tokens_of_a_stop_string_have_steps_and_advantages(plain: Policy, tmp_path: Path) -> None:
-    group = sample_group(plain, Example(PROMPT), stop=["Step 2:", "Step 3:"], **SHORT)
+def test_the_tokens_of_a_stop_string_have_steps_and_advantages(tiny: Policy, tmp_path: Path) -> None:
+    group = sample_group(tiny, Example(PROMPT), stop=["Step 2:", "Step 3:"], **SHORT)
 
     def by_step(prompts: Any, completions: Any, steps: Any, **_: Any) -> list[list[float]]:
         return [[float(2 * k + i) for k in range(len(row))] for i, row in enumerate(steps)]
@@ -245,13 +240,9 @@ def test_the_answer_is_what_follows_the_thinking(text: str, opened: bool, answer
     assert text[start:end] == answer
 
 
-def _rollout(text: str) -> Rollout:
-    return Rollout(tuple(range(len(text) + 1)), (*text, "<end>"), finished=True)
-
-
 def test_thinking_left_out_is_in_no_step_and_unseen_by_rewards() -> None:
     texts = ["<think>Step 1: x\n</think>Step 1: a\nStep 2: b", "Step 1: c", "<think>Step 1: 7"]
-    group = Group("q", tuple(map(_rollout, texts)))
+    group = Group("q", tuple(Rollout(tuple(range(len(text) + 1)), (*text, "<end>"), finished=True) for text in texts))
     pattern = StepPattern(r"(?m)Step \d+:", leave_out_thinking=True)
     seen: dict[str, Any] = {}
 
@@ -269,8 +260,8 @@ def test_thinking_left_out_is_in_no_step_and_unseen_by_rewards() -> None:
     thought = len("<think>Step 1: x\n</think>")
     assert scored.scored[0].spans == ((thought, thought + 9), (thought + 10, thought + 19))  # its end token too
     assert [len(split.matches) for split in split_group(group, pattern)] == [2, 1, 0]
-    with_thinking = score_group(group, StepPattern(pattern.regex), [steps_of])
-    assert [len(row.steps) for row in with_thinking.scored] == [3, 1, 1]
+    with_thinking = score_group(group, StepPattern(pattern.regex), [steps_of]).scored
+    assert [len(row.steps) for row in with_thinking] == [3, 1, 1]
 
 
 # ── prompts that leave no room for an answer ─────────────────────────────────────────────────────────────────────────

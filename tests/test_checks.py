@@ -46,8 +46,7 @@ def test_splicing_keeps_every_token_it_does_not_touch():
     assert edited.texts == ("ab", "c", "XY", " Z", "f", "<end>")
     assert edited.token_ids == (0, INSERTED, INSERTED, INSERTED, INSERTED, 3)
     assert splice(one, [Change(0, 2, ""), Change(6, 6, "!")]).text == "cdef!"
-    with_tool = splice(replace(one, mask=(1, 1, 0, 1)), [Change(3, 5, "XY Z")])
-    assert with_tool.mask == (1, 1, 1, 1, 0, 1)
+    assert splice(replace(one, mask=(1, 1, 0, 1)), [Change(3, 5, "XY Z")]).mask == (1, 1, 1, 1, 0, 1)
 
 
 WORKED = {
@@ -110,14 +109,11 @@ def test_what_each_edit_writes(kind, name):
 def test_the_shipped_demo_shows_what_suffix_sums_reward():
     report = probe(*split_step_demo())
     split = report.results["split a step"]
-    first = split["process"].worst
     # 1 0 | 1 0 | 0 1 | 0 0: mean 3/8, std 0.51755, 1.20747 - 0.72448. 1 1 1 1 0 | ...: mean 6/11, std 0.52223,
     # 4 * 0.87023 - 1.04427.
-    assert first.first[0] == pytest.approx(0.48299, abs=1e-4)
-    assert first.first[1] == pytest.approx(2.43663, abs=1e-4)
-    assert split["process"].pays
-    for scheme in ("outcome", "position", "progress"):
-        assert not split[scheme].pays, scheme
+    assert split["process"].worst.first == pytest.approx((0.48299, 2.43663), abs=1e-4)
+    schemes = ("process", "outcome", "position", "progress")
+    assert {scheme: split[scheme].pays for scheme in schemes} == dict.fromkeys(schemes, False) | {"process": True}
     assert len(report.rows()) == len(EDITS) * len(SCHEMES)
 
 
@@ -353,8 +349,7 @@ def test_a_watched_reward_is_correlated_with_the_trained_ones_within_groups():
     their groups' means: r = 1 / √(2 · 1) = 0.7071. About the batch's means it is 1/√3."""
     batch = [groups("Step 1: =", "Step : b"), groups("Step : b", "Step 1: b")]
     rewards = [replace(load_reward(contains_equals), weight=2.0), Reward("digits", "outcome", digits, weight=0.0)]
-    scored = [score_group(group, STARTS, rewards) for group in batch]
-    metrics = group_metrics(credit_groups(scored, "process"))
+    metrics = group_metrics(credit_groups([score_group(group, STARTS, rewards) for group in batch], "process"))
     assert metrics["rewards/digits/trained_correlation"] == pytest.approx(0.5**0.5)
     assert "rewards/contains_equals/trained_correlation" not in metrics
 
@@ -363,16 +358,16 @@ def test_preflight_counts_who_is_pushed_against_the_verdict_over_all_groups():
     """Under `process` the only right answer goes down, one of two wrong ones up, and one of five wrong steps up."""
     credit = worked_credit("process", [0.0, 1.0, 0.0], ("step_correctness", "answer_correctness"))
     lines = named(preflight_of([credit, credit], STARTS))
-    found = {kind: lines[f"right {kind} pushed down"] for kind in ("answers", "steps")}
-    assert (found["answers"].value, found["answers"].level) == ("2 of 2 · wrong ones up 2 of 4", "check")
-    assert (found["steps"].value, found["steps"].level) == ("0 of 8 · wrong ones up 2 of 10", "ok")
+    answers, steps = (lines[f"right {kind} pushed down"] for kind in ("answers", "steps"))
+    assert (answers.value, answers.level) == ("2 of 2 · wrong ones up 2 of 4", "check")
+    assert (steps.value, steps.level) == ("0 of 8 · wrong ones up 2 of 10", "ok")
     assert "right answers pushed down" not in named(preflight_of([worked_credit("process", [0.5, 1.0, 0.2])], STARTS))
 
 
 def test_preflight_names_a_negative_weight_on_a_reward_that_judges():
     credit = worked_credit("process", [0.0, 1.0, 0.0], ("step_correctness", "short"))
-    turned = [replace(reward, weight=-1.0) for reward in credit.scored.rewards]
-    lines = named(preflight_of([replace(credit, scored=replace(credit.scored, rewards=tuple(turned)))], STARTS))
+    turned = tuple(replace(reward, weight=-1.0) for reward in credit.scored.rewards)
+    lines = named(preflight_of([replace(credit, scored=replace(credit.scored, rewards=turned))], STARTS))
     assert (lines["weight of step_correctness"].level, lines["weight of step_correctness"].value) == ("check", "-1")
     assert "weight of short" not in lines  # -1 on a reward for length is as it may be
 
@@ -665,11 +660,10 @@ def test_a_reward_for_calls_that_parse_pays_for_repeating_them_under_process() -
     """
     episodes = (written("call: 37*8\n", "= 296\n", "Answer: 296"), written("call: 37 8\n", "= error\n", "Answer: 1"))
     group = Group("Start with 37.", episodes, COLUMNS, sampling={"environment": {"name": "calculator"}})
-    report = probe(group, TURNS, ["call_parses"], ["process", "step"])
-    first = report.results["repeat a call"]["process"].gains[0]
-    assert first.first == pytest.approx((0.70701, 1.15450), abs=1e-4)
-    assert report.results["repeat a call"]["process"].pays
-    assert report.results["repeat a call"]["step"].gains[0].first == pytest.approx((0.70701, 0.57725), abs=1e-4)
+    repeated = probe(group, TURNS, ["call_parses"], ["process", "step"]).results["repeat a call"]
+    assert repeated["process"].gains[0].first == pytest.approx((0.70701, 1.15450), abs=1e-4)
+    assert repeated["process"].pays
+    assert repeated["step"].gains[0].first == pytest.approx((0.70701, 0.57725), abs=1e-4)
 
 
 def test_the_tasks_own_rewards_pay_only_where_a_bad_episode_leaves_turns_out() -> None:

@@ -273,9 +273,8 @@ def test_oar_weighs_tokens_by_importance():
     assert importance_weights(importances, 0.5, 3.0) == pytest.approx(np.array([1, 0.1, 4, 0.5, 2.5]) * 5 / 8.1)
     assert importance_weights(np.full(3, 0.7)) == pytest.approx(np.ones(3))
     judged = [*importances[:3], -1, *importances[3:], -1]
-    more = {"outcome_rewards": [1.0, 0.0], "masks": [[1, 1, 1, 0, 1, 1, 1], None]}
-    options = {"oar": True, "oar_threshold": 0.5, "importances": [judged, None]}
-    advantages = assign_credit([[], []], [[], []], [7, 2], "outcome", **more, **options)
+    given = {"outcome_rewards": [1.0, 0.0], "masks": [[1, 1, 1, 0, 1, 1, 1], None], "importances": [judged, None]}
+    advantages = assign_credit([[], []], [[], []], [7, 2], "outcome", **given, oar=True, oar_threshold=0.5)
     z = 0.5 / (0.5**0.5 + 1e-4)
     assert advantages[0] == pytest.approx(z * np.array([*expected[:3], 0, *expected[3:], 1]), rel=1e-6)
     assert advantages[1, :2] == pytest.approx(-z, rel=1e-6)
@@ -315,10 +314,8 @@ def test_invariant_a_group_with_no_spread_gets_zero(scheme, rewards):
     if scheme == "gigpo":  # to whose returns an unscored step adds 0
         rewards = [rewards[0]] * 2
     more = {"outcome_rewards": outcomes, "token_ids": [[1, 2, 3, 4], [1, 2, 5, 6]], "states": [["", "a"]] * 2}
-    advantages = assign_credit(rewards, [[1, 3], [1, 3]], [4, 4], scheme, **more)
-    assert not advantages.any()
-    credit = credit_group(scored(rewards, [[1, 3], [1, 3]], [4, 4], outcomes), scheme)
-    assert not credit.spread
+    assert not assign_credit(rewards, [[1, 3], [1, 3]], [4, 4], scheme, **more).any()
+    assert not credit_group(scored(rewards, [[1, 3], [1, 3]], [4, 4], outcomes), scheme).spread
 
 
 def test_invariant_padding_is_zero():
@@ -430,8 +427,7 @@ def groups(draw):
         ends.append([b - 1 for b in borders[1:]])
         lengths.append(borders[-1] + tail)
         rewards.append([draw(reward) for _ in widths])
-    outcomes = [draw(reward) for _ in rewards]
-    return rewards, starts, ends, lengths, outcomes
+    return rewards, starts, ends, lengths, [draw(reward) for _ in rewards]
 
 
 OPTIONS = {

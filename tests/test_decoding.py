@@ -128,8 +128,7 @@ def test_a_copy_for_sampling_has_lora_merged(monkeypatch: pytest.MonkeyPatch) ->
     torch.testing.assert_close(copy(ids).logits, model(ids).logits, atol=1e-5, rtol=1e-5)
     assert torch.equal(model.get_base_model().model.layers[0].mlp.up_proj.base_layer.weight, before)
     with model.disable_adapter():
-        bare = sampling_copy(model, torch.float32)
-        assert torch.equal(bare(ids).logits, model(ids).logits)
+        assert torch.equal(sampling_copy(model, torch.float32)(ids).logits, model(ids).logits)
     with pytest.raises(NotOfThisShape):
         sampling_copy(with_lora(small("qwen2"), use_dora=True), torch.float32)
     monkeypatch.setattr(decoding, "free_memory", lambda device: 1000)
@@ -165,8 +164,7 @@ def test_lora_is_called_and_may_be_switched_off(dora: bool) -> None:
     assert rows != before
     check_log_probabilities(adapted, PROMPTS, rows)
     with adapted.disable_adapter():
-        again = sampled(adapted, PROMPTS)
-    assert [row.token_ids for row in again] == [row.token_ids for row in before]
+        assert [row.token_ids for row in sampled(adapted, PROMPTS)] == [row.token_ids for row in before]
 
 
 def test_a_model_in_trls_trainer_is_as_it_was() -> None:
@@ -177,8 +175,7 @@ def test_a_model_in_trls_trainer_is_as_it_was() -> None:
     add_fused_lm_head(model)
     assert vars(model)["forward"].__func__ is not type(model).forward
     assert decoding_of(model) == "plain step"
-    rows = sampled(model, ALIKE)
-    check_log_probabilities(model, ALIKE, rows)
+    check_log_probabilities(model, ALIKE, sampled(model, ALIKE))
 
 
 def test_hooks_of_linear_layers_are_heard() -> None:
@@ -260,8 +257,7 @@ def test_what_a_plain_step_may_not_reproduce_goes_through_transformers(
 ) -> None:
     model = small(kind, **options)
     model = model if change is None else change(model)
-    said = decoding_of(model)
-    assert said.startswith("transformers' own step (")
+    assert decoding_of(model).startswith("transformers' own step (")
     with pytest.raises(Exception, match=reason):
         shape_of(model)
 
@@ -270,8 +266,7 @@ def test_autocast_goes_through_transformers() -> None:
     model = small()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert decoding_of(model) == "transformers' own step (autocast is on)"
-        rows = sampled(model, ALIKE[:2])
-    assert all(row.token_ids for row in rows)
+        assert all(row.token_ids for row in sampled(model, ALIKE[:2]))
 
 
 # ── every kind of state ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -283,10 +278,14 @@ ALL_SIZES = {
     "pad_token_id": 0, "initializer_range": 0.2,
 }  # fmt: skip
 SSM = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8, "mamba_chunk_size": 8}
-EXPERTS = {"num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2}
-EXPERTS |= {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "n_group": 1, "topk_group": 1}
-DELTA = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
-DELTA["layer_types"] = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
+EXPERTS = {
+    "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
+DELTA = {
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+}  # fmt: skip
 ONE_STATE = {"state_size": 8, "num_hidden_layers": 2, "time_step_rank": 4, "intermediate_size": 64, "expand": 2}
 
 KINDS = {

@@ -99,8 +99,7 @@ def letter_policy():
 
 def test_values_on_a_policy_whose_continuations_are_known(letter_policy):
     # After "a;" always R, after "b;" never; the last step's value is its completion's own outcome.
-    group = letters("a;b;R.", "b;a;W.", "a;a;a;")
-    values = step_values(letter_policy, group, PATTERN, right, k=3)
+    values = step_values(letter_policy, letters("a;b;R.", "b;a;W.", "a;a;a;"), PATTERN, right, k=3)
     assert values.values == ((1.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 1.0, 0.0))
     assert values.counts == ((3, 3, 1), (3, 3, 1), (3, 3, 1))
     assert values.successes == ((3, 0, 1), (0, 3, 0), (3, 3, 0))
@@ -133,16 +132,22 @@ def test_estimates_of_a_coin_and_their_standard_errors(letter_policy):
     assert step_values(letter_policy, letters("x;R."), PATTERN, right, k=400, seed=2).values != values.values
 
 
-def test_estimate_by_hand():
-    # Beta(2.5, 2.5): 2.5 * 2.5 / 25 / 6 = 0.041667, whose root is 0.2041; Beta(4.5, 0.5): 2.25 / 25 / 6 = 0.015.
-    assert estimate([1.0, 0.0, 1.0, 0.0]) == pytest.approx((0.5, 0.204124), abs=1e-6)
-    assert estimate([1.0, 1.0, 1.0, 1.0]) == pytest.approx((1.0, 0.122474), abs=1e-6)
-    assert estimate([0.0, 0.0, 0.0, 0.0]) == pytest.approx((0.0, 0.122474), abs=1e-6)
-    # mean 1; squared deviations sum to 4; 4 / 3 / 4 = 0.3333, whose root is 0.5774
-    assert estimate([2.0, 0.0, 2.0, 0.0]) == pytest.approx((1.0, 0.577350), abs=1e-6)
-    assert estimate([2.0, 2.0]) == (2.0, None)
-    assert estimate([0.7]) == (0.7, None)
-    assert estimate([]) == (None, None)
+@pytest.mark.parametrize(
+    ("outcomes", "value", "error"),
+    [
+        # Beta(2.5, 2.5): 2.5 * 2.5 / 25 / 6 = 0.041667, whose root is 0.2041; Beta(4.5, 0.5): 2.25 / 25 / 6 = 0.015.
+        ([1.0, 0.0, 1.0, 0.0], 0.5, 0.204124),
+        ([1.0, 1.0, 1.0, 1.0], 1.0, 0.122474),
+        ([0.0, 0.0, 0.0, 0.0], 0.0, 0.122474),
+        # mean 1; squared deviations sum to 4; 4 / 3 / 4 = 0.3333, whose root is 0.5774
+        ([2.0, 0.0, 2.0, 0.0], 1.0, 0.577350),
+        ([2.0, 2.0], 2.0, None),
+        ([0.7], 0.7, None),
+        ([], None, None),
+    ],
+)
+def test_estimate_by_hand(outcomes, value, error):
+    assert estimate(outcomes) == (value, error if error is None else pytest.approx(error, abs=1e-6))
 
 
 def test_soft_labels_count_successes_whatever_a_success_is_worth(letter_policy):
@@ -180,8 +185,7 @@ def test_continuations_have_what_is_left_of_the_length(letter_policy):
 
 @pytest.fixture(scope="module")
 def chain_group(tiny):
-    task = load_task("chain-arithmetic")
-    return sample_group(tiny, task[1], num_generations=3, max_completion_length=112, seed=4)
+    return sample_group(tiny, load_task("chain-arithmetic")[1], num_generations=3, max_completion_length=112, seed=4)
 
 
 CHAIN = load_task("chain-arithmetic").pattern
@@ -191,10 +195,9 @@ def test_the_shared_batch_is_what_single_rows_sample(tiny, chain_group, monkeypa
     sampling = SamplingConfig(max_completion_length=112)
     ends = score_group(chain_group, CHAIN, []).step_ends
     ids = [rollout.token_ids for rollout in chain_group.rollouts]
-    prompts = [chain_group.prompt] * 3
 
     def continuations():
-        found = sample_from_steps(tiny, prompts, ids, ends, sampling, k=2, seed=5)
+        found = sample_from_steps(tiny, [chain_group.prompt] * 3, ids, ends, sampling, k=2, seed=5)
         return {place: [row.token_ids for row in rows] for place, rows in found.items()}
 
     batched = continuations()

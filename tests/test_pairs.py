@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests import reward_models
+from tests.configs import short_run
 from tests.forward import picked_logprobs
 from tests.in_this_process import numbers, train, trained, written
 from workbench.config import ModelConfig, PolicySection
@@ -69,26 +70,6 @@ def configuration(task: Any, method: Mapping[str, Any], policy: Any = "tiny", **
             "run": {"steps": 4, "eval_steps": 2, "eval_prompts": 2, "save_steps": 2, "device": "cpu", **run},
         }
     )
-
-
-def one_step(judge: RewardConfig) -> RunConfig:
-    """A step of GRPO with this reward alone."""
-    return RunConfig.parse(
-        {
-            "method": {
-                "name": "grpo",
-                "rewards": [judge],
-                "credit": {"scheme": "outcome"},
-                "sampling": {"num_generations": 2, "max_completion_length": 8},
-                "prompts_per_step": 2,
-            },
-            "run": {"steps": 1, "eval_steps": 0, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
-        }
-    )
-
-
-def rollout_of(text: str) -> Rollout:
-    return Rollout(token_ids=(5, 1), texts=(text, ""), finished=True)
 
 
 REWARD = {"name": "reward"}
@@ -173,7 +154,7 @@ def test_a_run_by_reward_makes_a_model_that_scores_in_another_run(tmp_path: Path
     assert guess_format(folder) == "classifier"
     judge = RewardConfig(name="judge", kind="outcome", model={"path": folder, "format": "classifier"})
     groups = [
-        Group(pair.prompt, (rollout_of(pair.chosen), rollout_of(pair.rejected)))
+        Group(pair.prompt, tuple(Rollout((5, 1), (text, ""), finished=True) for text in (pair.chosen, pair.rejected)))
         for pair in load_task(sums).rows("pairs", held_out=True)
     ]
     scored = [score_group(group, StepPattern(), [judge]).outcomes for group in groups]
@@ -182,7 +163,15 @@ def test_a_run_by_reward_makes_a_model_that_scores_in_another_run(tmp_path: Path
     assert rows[2]["margin"] == pytest.approx(sum(margins) / len(margins), abs=1e-5)
     assert max(map(abs, margins)) > 1e-3
 
-    trainer: Any = METHODS["grpo"].build(one_step(judge), tmp_path / "grpo")
+    config = short_run(
+        run={"steps": 1, "save_steps": 0, "watch_prompts": 0},
+        method={
+            "rewards": [judge],
+            "credit": {"scheme": "outcome"},
+            "sampling": {"num_generations": 2, "max_completion_length": 8},
+        },
+    )
+    trainer: Any = METHODS["grpo"].build(config, tmp_path / "grpo")
     trainer.train()
     assert trainer.state.global_step == 1
 

@@ -6,11 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from assets.tiny.build import Recipe, _batch, build_tiny
 from assets.tiny_tools.build import Round, build_tiny_tools
@@ -27,12 +28,11 @@ from workbench.policies.sampler import sample_group, sample_rows
 from workbench.policies.worker import PolicyCache
 from workbench.schema import Example
 from workbench.training.building import load_trained_policy, lora_config, shared_arguments
-from workbench.training.methods import RunConfig
+from workbench.training.methods import RunConfig, sft
 
 
 def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
-    size = sum(file.stat().st_size for file in EMBEDDED["tiny"].iterdir())
-    assert size <= 5 * 2**20
+    assert sum(file.stat().st_size for file in EMBEDDED["tiny"].iterdir()) <= 5 * 2**20
     assert 0.5e6 < sum(p.numel() for p in tiny.model.parameters()) < 1.5e6
     task = load_task("chain-arithmetic")
     right = [
@@ -43,14 +43,12 @@ def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
 
 
 def test_a_local_folder_and_an_adapter_load(tiny, tmp_path):
-    from peft import LoraConfig, get_peft_model
-
     tiny.model.save_pretrained(tmp_path / "model")
     tiny.tokenizer.save_pretrained(tmp_path / "model")
     policy = load_policy(str(tmp_path / "model"), device="cpu")
     assert policy.model.dtype == torch.float32
-    adapted = get_peft_model(policy.model, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
-    adapted.save_pretrained(tmp_path / "adapter")
+    lora = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    peft.get_peft_model(policy.model, lora).save_pretrained(tmp_path / "adapter")
     loaded = load_policy(str(tmp_path / "model"), adapter=str(tmp_path / "adapter"), device="cpu")
     group = sample_group(loaded, Example("Start with 7, add 5.\n"), num_generations=2, max_completion_length=8)
     assert len(group) == 2
@@ -65,13 +63,10 @@ def test_a_local_folder_and_an_adapter_load(tiny, tmp_path):
 
 def test_an_adapter_does_not_hide_where_tokens_are_placed():
     """GPT-2 adds position embeddings: a left-padded row with an adapter has a plain forward pass's log-probs."""
-    from peft import LoraConfig, get_peft_model
-    from transformers import GPT2Config, GPT2LMHeadModel
-
     torch.manual_seed(0)
     size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 50, "n_positions": 64, "initializer_range": 0.5}
-    lora = LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM")
-    model = get_peft_model(GPT2LMHeadModel(GPT2Config(**size, bos_token_id=0, eos_token_id=0)).eval(), lora).eval()
+    lora = peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(GPT2LMHeadModel(GPT2Config(**size, bos_token_id=0, eos_token_id=0)).eval(), lora).eval()
     prompts = [[5, 6, 7, 8, 9, 10], [11, 12]]
     rows = sample_rows(
         model, prompts, SamplingConfig(max_completion_length=6), eos_token_ids=[0], pad_token_id=0, seed=0
@@ -82,10 +77,8 @@ def test_an_adapter_does_not_hide_where_tokens_are_placed():
 
 def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):
     recipe = Recipe(steps=2, batch_size=4, layers=1, hidden_size=32, intermediate_size=32, heads=2)
-    losses = []
     for folder in ("one", "two"):
-        build_tiny(tmp_path / folder, recipe, lambda step, loss, seconds: losses.append(loss))
-    assert losses[0] == losses[1]
+        build_tiny(tmp_path / folder, recipe)
     assert load_policy(str(tmp_path / "one"), device="cpu").tokenizer.eos_token == "<|end|>"
     one, two = ((tmp_path / folder / "model.safetensors").read_bytes() for folder in ("one", "two"))
     assert one == two
@@ -97,8 +90,7 @@ def test_tiny_tools_is_small_and_calls_the_calculator_greedily_right():
     assert (task.policy, task.environment) == ("tiny-tools", "calculator")
     settings = {"num_generations": 2, "top_k": 1, "environment": "calculator"}
     groups = [sample_group(policy, row, max_completion_length=192, **settings) for row in task.held_out[:10]]
-    right = [task.answer_is_right(group.rollouts[0].text, group.columns) for group in groups]
-    assert sum(right) >= 9
+    assert sum(task.answer_is_right(group.rollouts[0].text, group.columns) for group in groups) >= 9
     assert all(len(rollout.turn_spans) > 1 for group in groups for rollout in group.rollouts)
 
 
@@ -132,11 +124,8 @@ def test_a_repositorys_own_code_needs_consent(tiny, tmp_path):
 # ── how weights are held ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-ON_CPU = {"device": "cpu", "eval_steps": 0, "watch_prompts": 0}
-
-
 def configured(policy: dict[str, Any], **more: Any) -> RunConfig:
-    return RunConfig.parse({"policy": policy, "run": ON_CPU, **more})
+    return RunConfig.parse({"policy": policy, "run": {"device": "cpu", "eval_steps": 0, "watch_prompts": 0}, **more})
 
 
 # -- in a preview -----------------------------------------------------------------------------------------------------
@@ -144,10 +133,9 @@ def configured(policy: dict[str, Any], **more: Any) -> RunConfig:
 
 def test_weights_are_held_as_the_configuration_says() -> None:
     assert PolicySection().loading == {}
-    section = PolicySection(dtype="bfloat16", attention="eager", device_map="auto")
-    policy = load_configured(section)
-    assert {weight.dtype for weight in policy.model.parameters()} == {torch.bfloat16}
-    assert policy.model.config._attn_implementation == "eager"
+    model = load_configured(PolicySection(dtype="bfloat16", attention="eager", device_map="auto")).model
+    assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
+    assert model.config._attn_implementation == "eager"
     assert load_policy("tiny", device="cpu", attention="sdpa").model.config._attn_implementation == "sdpa"
 
 
@@ -206,10 +194,8 @@ class Model(nn.Module):
     ],
 )
 def test_the_targets_get_the_adapter(targets: Any, expected: set[str]) -> None:
-    from peft import get_peft_model
-
     section = PolicySection(lora=LoraConfig(r=2, targets=targets))
-    adapted = get_peft_model(Model(), lora_config(section, None)).base_model.model
+    adapted = peft.get_peft_model(Model(), lora_config(section, None)).base_model.model
     assert {name for name, module in adapted.named_modules() if hasattr(module, "lora_A")} == expected
 
 
@@ -225,8 +211,6 @@ def test_only_quantised_weights_are_prepared_for_an_adapter() -> None:
 
 def test_a_resumed_adapter_has_the_number_format_that_it_was_trained_in(tmp_path: Path) -> None:
     """TRL trains an adapter on quantised weights in bfloat16, PEFT reads one in float32."""
-    from workbench.training.methods import sft
-
     config = configured({"lora": {"r": 2, "targets": "q_proj"}}, method={"name": "sft", "batch_size": 2})
     trainer: Any = sft.build(config, tmp_path)
     trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
@@ -242,16 +226,12 @@ def test_a_resumed_adapter_has_the_number_format_that_it_was_trained_in(tmp_path
 
 @pytest.mark.extras
 def test_four_bits_train_and_sample_where_bitsandbytes_is_installed(tmp_path: Path) -> None:
-    from workbench.policies.sampler import sample_group
-    from workbench.training.methods import sft
-
     policy = {"quantisation": "4bit", "lora": {"r": 2, "targets": "q_proj"}}
     config = configured(policy, method={"name": "sft", "batch_size": 2})
     config.run.steps = 1
     trainer: Any = sft.build(config, tmp_path)
     trained = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
-    assert trained
-    assert all("lora_" in name for name in trained)
+    assert {"lora_" in name for name in trained} == {True}
     trainer.train()
     trainer.save_final(tmp_path / "final")
     sampled = load_policy(str(tmp_path / "final"), device="cpu", quantisation="4bit")
@@ -289,7 +269,7 @@ def refusal(folder, **options):
     return str(caught.value)
 
 
-UP = "model.layers.1.mlp.up_proj.weight"
+UP, BIAS = "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.bias"
 
 
 def test_a_gguf_file_that_was_not_read_yet(tmp_path, monkeypatch):
@@ -327,10 +307,6 @@ def set_size(**sizes):
     return lambda folder: edit_json(folder / "config.json", **sizes)
 
 
-def set_tensors(change):
-    return lambda folder: edit_tensors(folder, change)
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -346,16 +322,16 @@ def set_tensors(change):
         (set_size(hidden_size=0), ("hidden_size is 0",)),
         (set_size(num_hidden_layers=3), ("model.layers.3.input_layernorm.weight", "and 6 more")),
         (set_size(intermediate_size=64), ("down_proj.weight is (128, 384)", "(128, 64)", "one of 12")),
-        (set_tensors(lambda tensors: tensors[UP][3, 5:7].fill_(torch.inf)), (f"2 of 49,152 values of tensor {UP}",)),
+        (
+            partial(edit_tensors, change=lambda tensors: tensors[UP][3, 5:7].fill_(torch.inf)),
+            (f"2 of 49,152 values of tensor {UP}",),
+        ),
         (  # 320 x 128 embeddings; 4 layers of 9 tensors, embeddings and the last norm
-            set_tensors(lambda tensors: [tensor.fill_(torch.nan) for tensor in tensors.values()]),
+            partial(edit_tensors, change=lambda tensors: [tensor.fill_(torch.nan) for tensor in tensors.values()]),
             ("40,960 of 40,960 values of tensor model.embed_tokens.weight", "in 38 tensors"),
         ),
-        (set_tensors(lambda tensors: tensors.pop(UP)), (f"hold no {UP}",)),
-        (
-            set_tensors(lambda tensors: tensors.update({UP.replace("weight", "bias"): torch.zeros(384)})),
-            ("model.layers.1.mlp.up_proj.bias",),
-        ),
+        (partial(edit_tensors, change=lambda tensors: tensors.pop(UP)), (f"hold no {UP}",)),
+        (partial(edit_tensors, change=lambda tensors: tensors.setdefault(BIAS, torch.zeros(384))), (BIAS,)),
     ],
 )
 def test_a_damaged_policy_is_refused_by_what_is_wrong(folder, damage, said):
@@ -378,8 +354,7 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_built(folder, monkey
     monkeypatch.setattr(weights, "free_memory", lambda device: 3_576_320)
     load_policy(str(folder), device="cpu")
     monkeypatch.setattr(weights, "free_memory", lambda device: 3_576_319)
-    message = refusal(folder)
-    assert "894,080 parameters take 3.6 MB" in message
+    assert "894,080 parameters take 3.6 MB" in refusal(folder)
     load_policy(str(folder), device="cpu", dtype="bfloat16")
 
 
@@ -402,11 +377,8 @@ def test_a_tokenizer_of_another_model_is_refused(folder, tiny, tmp_path):
 
 
 def test_an_adapter_of_another_base_and_a_broken_one_are_refused(folder, tmp_path):
-    from peft import LoraConfig, get_peft_model
-
-    model = LlamaForCausalLM.from_pretrained(folder)
-    lora = LoraConfig(r=2, target_modules=["q_proj", "up_proj"], task_type="CAUSAL_LM")
-    get_peft_model(model, lora).save_pretrained(tmp_path / "adapter")
+    lora = peft.LoraConfig(r=2, target_modules=["q_proj", "up_proj"], task_type="CAUSAL_LM")
+    peft.get_peft_model(LlamaForCausalLM.from_pretrained(folder), lora).save_pretrained(tmp_path / "adapter")
     file = tmp_path / "adapter" / "adapter_model.safetensors"
     tensors = load_file(file)
     name = next(name for name in tensors if "layers.1" in name)

@@ -28,14 +28,15 @@ LINES = StepPattern(r"\n+", kind="ends")
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("reward-models")
-    kinds = ("token", "causal", "implicit", "qwen")
-    saved = {kind: reward_models.save(kind, root / kind) for kind in kinds}
-    saved["sequence-1"] = reward_models.save("sequence", root / "sequence-1", num_labels=1)
-    saved["sequence-2"] = reward_models.save("sequence", root / "sequence-2")
-    saved["sequence-3"] = reward_models.save(
-        "sequence", root / "sequence-3", num_labels=3, id2label={0: "bad", 1: "so-so", 2: "good"}
-    )
-    return saved
+    sequences = {
+        "sequence-1": {"num_labels": 1},
+        "sequence-2": {},
+        "sequence-3": {"num_labels": 3, "id2label": {0: "bad", 1: "so-so", 2: "good"}},
+    }
+    return {
+        **{kind: reward_models.save(kind, root / kind) for kind in ("token", "causal", "implicit", "qwen")},
+        **{name: reward_models.save("sequence", root / name, **labels) for name, labels in sequences.items()},
+    }
 
 
 @pytest.fixture
@@ -112,9 +113,7 @@ def test_a_template_that_rewrites_earlier_turns_is_read_step_by_step(tmp_path, m
     )
     model = models.prepare(config)
     readings = read_steps(model.tokenizer, FORMATS["turns"], PROMPT, STEPS[0])
-    assert len(readings) == 3
-    scores = models.score(config, [PROMPT], [STEPS[0]])[0]
-    for reading, score in zip(readings, scores, strict=True):
+    for reading, score in zip(readings, models.score(config, [PROMPT], [STEPS[0]])[0], strict=True):
         with torch.no_grad():
             logits = model.model(torch.tensor([reading.ids])).logits[0, -1]
         signs = list(sign_ids(model.tokenizer, FORMATS["turns"]))
@@ -146,14 +145,18 @@ def test_a_single_logit_is_what_trl_computes(folders, models):
 
 
 @pytest.mark.parametrize("pad", [None, 5])
-def test_a_short_text_scores_the_same_beside_a_longer_one_whatever_pad_the_model_was_saved_with(pad, folders, tmp_path):
+def test_a_short_text_scores_the_same_beside_a_longer_one_whatever_pad_the_model_was_saved_with(
+    pad, folders, models, tmp_path
+):
     """transformers reads the score at the last token that is not the config's pad, which may be another."""
     shutil.copytree(folders["sequence-1"], tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "pad_token_id": pad}))
-    held, texts = LocalModels(), ["Answer: 9", "Step 1: 7 + 5 = 12\nAnswer: 12"]
-    known = held.score(ModelConfig(path=folders["sequence-1"], format="classifier"), [PROMPT] * 2, texts)
-    other = held.score(ModelConfig(path=str(tmp_path / "model"), format="classifier"), [PROMPT] * 2, texts)
+    texts = ["Answer: 9", "Step 1: 7 + 5 = 12\nAnswer: 12"]
+    known, other = (
+        models.score(ModelConfig(path=str(path), format="classifier"), [PROMPT] * 2, texts)
+        for path in (folders["sequence-1"], tmp_path / "model")
+    )
     assert other == pytest.approx(known, abs=TOLERANCE)
 
 
@@ -191,8 +194,7 @@ def test_a_loaded_module_is_an_outcome_reward(folders):
     reward = load_reward(module)
     assert (reward.name, reward.kind) == ("sequence-1", "outcome")
     spec = RewardConfig(name="path", kind="outcome", model={"path": folders["sequence-1"], "format": "classifier"})
-    scored = score_group(group(), LINES, [module, spec])
-    for one in scored.scored:
+    for one in score_group(group(), LINES, [module, spec]).scored:
         assert one.outcome_scores["sequence-1"] == pytest.approx(one.outcome_scores["path"], abs=TOLERANCE)
     module.config._name_or_path = "/nowhere"
     with pytest.raises(RewardError, match="tokenizer cannot be loaded from '/nowhere'"):
@@ -223,12 +225,10 @@ def group() -> Group:
 
 
 def test_step_scores_in_a_scored_group_and_their_reductions(folders):
-    path = folders["token"]
-    rewards = [RewardConfig(name="prm", model={"path": path, "format": "stepwise"})]
-    for reduce in ("last", "min", "product"):
-        model = {"path": path, "format": "stepwise", "reduce": reduce}
-        rewards.append(RewardConfig(name=reduce, kind="outcome", model=model))
-    scored = score_group(group(), LINES, rewards)
+    model = {"path": folders["token"], "format": "stepwise"}
+    reductions = ("last", "min", "product")
+    rewards = [RewardConfig(name=one, kind="outcome", model=model | {"reduce": one}) for one in reductions]
+    scored = score_group(group(), LINES, [RewardConfig(name="prm", model=model), *rewards])
     for one in scored.scored:
         values = one.scores["prm"]
         assert one.outcome_scores["last"] == values[-1]

@@ -125,14 +125,15 @@ def test_invariant_unscored_is_not_zero_beside_another_reward() -> None:
 def test_a_reward_that_scores_none_of_a_group_has_no_part_in_it() -> None:
     assert score_group(FOUR, PATTERN, [acc, elsewhere]).outcomes == [1.0, 0.0, None, None]
     assert score_group(FOUR, PATTERN, [fmt, elsewhere]).outcomes == [0.5] * 4
-    watched = Reward("acc", "outcome", acc, 0.0)
-    assert score_group(FOUR, PATTERN, [watched, fmt]).outcomes == [0.5] * 4
+    assert score_group(FOUR, PATTERN, [Reward("acc", "outcome", acc, 0.0), fmt]).outcomes == [0.5] * 4  # watched
 
 
-def test_no_reward_and_a_pattern_without_a_match_are_warned_of() -> None:
-    pairs: list[tuple[str, list[Any]]] = [(".+", [lengths]), (".+", []), ("nowhere", [lengths]), ("nowhere", [])]
-    scored = [score_group(FOUR, StepPattern(regex), rewards) for regex, rewards in pairs]
-    assert [len(credit_group(one).warnings) for one in scored] == [0, 1, 1, 2]
+@pytest.mark.parametrize(
+    ("regex", "rewards", "warnings"),
+    [(".+", [lengths], 0), (".+", [], 1), ("nowhere", [lengths], 1), ("nowhere", [], 2)],
+)
+def test_no_reward_and_a_pattern_without_a_match_are_warned_of(regex: str, rewards: list[Any], warnings: int) -> None:
+    assert len(credit_group(score_group(FOUR, StepPattern(regex), rewards)).warnings) == warnings
 
 
 def test_a_step_that_a_judge_left_out_is_unscored_and_one_that_is_none_of_a_rules_business_is_not() -> None:
@@ -153,10 +154,9 @@ def test_a_completion_on_which_a_step_reward_failed_is_unscored_beside_others() 
 
 
 def test_the_end_of_sequence_belongs_to_the_last_step_and_truncation_adds_nothing() -> None:
-    scored = score_group(GROUP, PATTERN, [lengths])
-    assert [one.spans for one in scored.scored] == [((0, 0), (1, 2)), ((0, 2),), ((1, 1),)]
-    assert scored.step_ends == [[0, 2], [2], [1]]
-    assert scored.scored[1].steps == (Step(0, 7, matched=False),)
+    scored = score_group(GROUP, PATTERN, [lengths]).scored
+    assert [one.spans for one in scored] == [((0, 0), (1, 2)), ((0, 2),), ((1, 1),)]
+    assert scored[1].steps == (Step(0, 7, matched=False),)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_trls_log_is_grouped_by_step_and_prompt(tmp_path):
     file = tmp_path / "completions_00001.parquet"
     table.to_parquet(file)
     found = read_groups(file)
-    assert found.facts.format == "trl"
+    assert (found.facts.format, read_groups(file, format="plain").facts.format) == ("trl", "plain")
     assert [[r.text for r in group.rollouts] for group in found.groups] == [["1", "2"], ["3", "4"], ["5", "6"]]
     assert [group.columns["training_step"] for group in found.groups] == [1, 1, 2]
     first, unscored = found.groups[0].rollouts[0].columns, found.groups[2].rollouts[1].columns
@@ -67,8 +67,7 @@ def test_trls_log_is_grouped_by_step_and_prompt(tmp_path):
     table.to_parquet(file)
     own = read_groups(file).groups[0].rollouts[0].columns
     assert (own["logged_reward"], own["reward"]) == (1.0, 2.5)
-    scored = wb.score_group(found.groups[2], PRESETS["line"].pattern, ["given_reward"])
-    assert scored.outcomes == [1.5, None]
+    assert wb.score_group(found.groups[2], PRESETS["line"].pattern, ["given_reward"]).outcomes == [1.5, None]
 
 
 STEPS = ["7 + 5 = 12", "12 * 2 = 24", "So it is 25."]
@@ -97,6 +96,16 @@ def test_labelled_steps_are_found_again_by_the_preset_that_is_named(tmp_path, ro
     assert any("does not find" in note for note in found.facts.notes) is not is_found
 
 
+def labelled(file: Path) -> tuple[str, list[tuple[Any, Any, Any]]]:
+    """The format of a file, and the prompt, the labelled steps and the labels of each of its completions."""
+    found = read_groups(file)
+    return found.facts.format, [
+        (group.prompt, rollout.columns["labelled_steps"], rollout.columns["labels"])
+        for group in found.groups
+        for rollout in group.rollouts
+    ]
+
+
 def test_math_shepherds_signs_label_the_steps_before_them(tmp_path):
     """Rows as the data set has them: the first step stands behind the question; marks may be in odd places."""
     label = "1 + 1? Step 1: It is 2. +\nStep 2: So 3. -\n"
@@ -105,14 +114,14 @@ def test_math_shepherds_signs_label_the_steps_before_them(tmp_path):
         {"input": "1 + 1? ки\nStep 1: It is 2. ки", "label": "1 + 1? -\nStep 1: It is 2. +", "task": "MATH"},
         {"input": "Is 1 odd? Yes. ки", "label": "Is 1 odd? Yes. +", "task": "MATH"},
     ]
-    found = read_groups(put(tmp_path / "data.jsonl", *rows))
-    assert found.facts.format == "math-shepherd"
-    read = [(group.prompt, rollout.columns) for group in found.groups for rollout in group.rollouts]
-    assert [(prompt, columns["labelled_steps"], columns["labels"]) for prompt, columns in read] == [
-        ("1 + 1?", ["Step 1: It is 2.", "Step 2: So 3."], [1.0, 0.0]),
-        ("1 + 1?", ["Step 1: It is 2."], [1.0]),
-        ("Is 1 odd?", ["Yes."], [1.0]),
-    ]
+    assert labelled(put(tmp_path / "data.jsonl", *rows)) == (
+        "math-shepherd",
+        [
+            ("1 + 1?", ["Step 1: It is 2.", "Step 2: So 3."], [1.0, 0.0]),
+            ("1 + 1?", ["Step 1: It is 2."], [1.0]),
+            ("Is 1 odd?", ["Yes."], [1.0]),
+        ],
+    )
 
 
 def rated(*texts: tuple[str, int | None], chosen: int | None = None, written: str | None = None) -> dict[str, Any]:
@@ -137,10 +146,7 @@ def test_prm800k_gives_a_completion_for_each_alternative_and_the_one_gone_on_fro
         ("p", ["a", "d", "f"], [1.0, 1.0, None]),
         ("q", ["g", "h"], [1.0, 1.0]),
     ]
-    found = read_groups(file)
-    assert found.facts.format == "prm800k"
-    read = [(group.prompt, rollout.columns) for group in found.groups for rollout in group.rollouts]
-    assert [(prompt, columns["labelled_steps"], columns["labels"]) for prompt, columns in read] == expected
+    assert labelled(file) == ("prm800k", expected)
     task = wb.load_task(str(file))  # to be trained on, by the method prm
     rows = [*task.rows("labelled_steps"), *task.rows("labelled_steps", held_out=True)]
     assert [(row.prompt, list(row.steps), list(row.labels)) for row in rows] == expected
@@ -195,16 +201,10 @@ def test_a_row_that_does_not_fit_its_format_is_named(tmp_path, row, message):
         wb.load_groups(put(tmp_path / "data.jsonl", row))
 
 
-def test_a_format_can_be_insisted_on(tmp_path):
-    file = put(tmp_path / "data.jsonl", {"step": 1, "prompt": "a", "completion": "1", "advantage": 0.5})
-    assert read_groups(file).facts.format == "trl"
-    assert read_groups(file, format="plain").facts.format == "plain"
-
-
 def test_a_groups_own_json_comes_back_as_it_was(tmp_path, random_policy):
     prompt = wb.load_task("chain-arithmetic")[0]
-    group = wb.sample_group(random_policy, prompt, num_generations=2, max_completion_length=20)
-    group = wb.with_reference(random_policy, group)
+    sampled = wb.sample_group(random_policy, prompt, num_generations=2, max_completion_length=20)
+    group = wb.with_reference(random_policy, sampled)
     masked = replace(group.rollouts[0], mask=(0,) + (1,) * (len(group.rollouts[0]) - 1))
     group = replace(group, rollouts=(masked, *group.rollouts[1:]))
     [back] = read_groups(put(tmp_path / "data.jsonl", group.to_json())).groups
@@ -223,11 +223,10 @@ def test_a_group_may_list_plain_completions(tmp_path):
     assert (found.facts.format, len(found)) == ("group", 2)  # a row is a group, whatever its prompt
     group = found.groups[0]
     assert (dict(group.columns), group.policy) == ({"answer": "4"}, "mine")
-    assert [(rollout.text.removesuffix("<|end|>"), rollout.columns["reward"]) for rollout in group.rollouts] == [
-        ("Step 1: 4", 1.0),
-        ("Step 1: 5", 0.0),
+    assert [(one.text.removesuffix("<|end|>"), one.columns["reward"], one.finished) for one in group.rollouts] == [
+        ("Step 1: 4", 1.0, True),
+        ("Step 1: 5", 0.0, False),
     ]
-    assert [rollout.finished for rollout in group.rollouts] == [True, False]
 
 
 def test_a_runs_own_rollouts_come_back_as_they_were(tmp_path):
@@ -259,8 +258,8 @@ def test_token_ids_are_the_truth(tmp_path, tiny):
     assert first.logprobs == (-0.5,) * (len(spelled) + 1)
     assert (second.token_ids, second.finished) == (tuple(ids), False)  # no end token was sampled
     assert "1 row whose token ids decode to another text" in found.facts.notes[0]
-    words = read_groups(put(tmp_path / "words.jsonl", {"prompt": "p", "token_ids": ids, "completion": text}))
-    assert words.groups[0].rollouts[0].text == text
+    [words] = read_groups(put(tmp_path / "words.jsonl", {"prompt": "p", "token_ids": ids, "completion": text})).groups
+    assert words.rollouts[0].text == text
 
 
 @pytest.mark.parametrize(
@@ -298,10 +297,9 @@ def lower_case_words() -> Tokenizer:
 
 
 def test_a_tokenizer_that_loses_the_text_is_said_and_misaligns_nothing(tmp_path):
-    text = "She has  Café\n\n\u201c12\u201d. "
-    found = read_groups(put(tmp_path / "data.jsonl", {"prompt": "p", "completion": text}), tokenizer=lower_case_words())
+    row = {"prompt": "p", "completion": "She has  Café\n\n\u201c12\u201d. "}
+    found = read_groups(put(tmp_path / "data.jsonl", row), tokenizer=lower_case_words())
     [rollout] = found.groups[0].rollouts
-    assert rollout.text == text
     assert rollout.texts == ("She", " has", "  Café\n\n", "\u201c", "12", "\u201d. ", "")
     assert "1 completion that tokenizer 'Tokenizer' cannot give back" in found.facts.notes[0]
 
@@ -331,9 +329,8 @@ def test_an_empty_completion_is_its_end_alone(tmp_path, tiny):
 
 
 def test_a_group_is_tokenised_when_it_is_asked_for(tmp_path):
-    tokens = lower_case_words()
     rows = [{"prompt": f"p{n // 2}", "completion": "Two  words"} for n in range(6)]
-    found = read_groups(put(tmp_path / "data.jsonl", *rows), tokenizer=tokens)
+    found = read_groups(put(tmp_path / "data.jsonl", *rows), tokenizer=lower_case_words())
     assert found.facts.notes == ()
     assert found.groups[1] == found.groups[1] is not found.groups[1]  # made once, and unpacked each time
     assert [group.prompt for group in found.groups] == ["p0", "p1", "p2"]
@@ -566,8 +563,7 @@ def test_end_tokens_that_pad_and_padding_in_a_text_are_left_out(row: dict[str, A
 def test_a_problem_that_was_given_up_is_left_out_and_its_line_named() -> None:
     steps = [{"completions": [{"text": "1206", "rating": 1}], "chosen_completion": 0}]
     given_up = {"question": {"problem": ASKED}, "label": {"steps": None, "finish_reason": "bad_problem"}}
-    solved = {"question": {"problem": ASKED}, "label": {"steps": steps}}
-    [group], _, notes = read(solved, given_up)
+    [group], _, notes = read({"question": {"problem": ASKED}, "label": {"steps": steps}}, given_up)
     assert [rollout.text for rollout in group.rollouts] == ["1206"]
     assert "1 row without a completion left out: line 2" in notes
     with pytest.raises(TaskError, match="line 1"):

@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from datasets import Dataset
@@ -133,20 +134,17 @@ def test_answers_worked_as_gsm8ks_bring_its_rewards_and_the_split_of_the_hub_is_
     task, gsm8k = load_task("hub:owner/sums"), load_task("gsm8k")
     assert (task.pattern, task.rewards, task.checker) == (gsm8k.pattern, gsm8k.rewards, gsm8k.checker)
     assert (len(task), len(task.held_out), task[3].prompt) == (4, 1, "3 + 1?")
+    # What the GSM8K recipe's own correctness function compares with is the result.
+    assert task[3].columns == {"answer": "4", "solution": rows[3]["answer"]}
 
 
 def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
-    asked = []
-
-    def repo_info(self, name, **how):
-        asked.append(name)
-        raise TimeoutError
-
+    repo_info = Mock(side_effect=TimeoutError)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.HfApi.repo_info", repo_info)
     with pytest.raises(TaskError, match="'owner/elsewhere'"):
         load_task("hub:owner/elsewhere")
-    assert asked == ["owner/elsewhere"]
+    repo_info.assert_called_once()
 
 
 @pytest.mark.parametrize(
@@ -334,17 +332,13 @@ def test_filters_hold_as_worked_by_hand(text: str, values: dict[str, Any], holds
         ("level >", "character"),
         ("__import__('os').system('x') == 1", "cannot be called"),
         ("name.to_csv('x')", "name.to_csv"),
+        ("level > 3", "not fit"),
     ],
 )
-def test_a_filter_that_cannot_be_read_is_refused_when_rows_are_read(text: str, named: str) -> None:
+def test_a_filter_that_cannot_be_used_is_refused_when_rows_are_read(text: str, named: str) -> None:
     assert RunConfig.parse({"task": {"filter": text}}).task.filter == text  # a run of another version opens
-    with pytest.raises(TaskError, match=f"task.filter: .*{named}"):
-        select_rows([Row("row 1", {})], TaskSection(filter=text))
-
-
-def test_the_operator_of_a_filter_must_take_its_values() -> None:
-    with pytest.raises(TaskError, match=r"task\.filter "):
-        select_rows([Row("row 1", {"level": "Level 5"})], TaskSection(filter="level > 3"))
+    with pytest.raises(TaskError, match=rf"task\.filter.* {named}"):
+        select_rows([Row("row 1", {"level": "Level 5"})], TaskSection(filter=text))
 
 
 def test_rows_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -415,12 +409,9 @@ def test_a_run_that_rows_do_not_fit_is_refused_by_field_and_reads_its_file_once(
 # ── the section ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_columns_may_be_written_as_text_and_come_back_from_yaml() -> None:
-    config = RunConfig.parse(
-        {"task": {"name": "gsm8k", "columns": "prompt=question, answer=reward_model.ground_truth"}}
-    )
-    assert config.task.columns == {"prompt": "question", "answer": "reward_model.ground_truth"}
-    assert RunConfig.from_yaml(config.to_yaml()) == config
+def test_columns_may_be_written_as_text() -> None:
+    task = TaskSection.parse({"name": "gsm8k", "columns": "prompt=question, answer=reward_model.ground_truth"})
+    assert task.columns == {"prompt": "question", "answer": "reward_model.ground_truth"}
 
 
 # ── right answers: which are compared, by which reader ───────────────────────────────────────────────────────────────
@@ -514,12 +505,6 @@ def test_a_row_without_an_answer_is_named_and_no_other_tasks_reward_is_taken(tmp
         check_config(RunConfig.parse({"task": str(path), "method": {"prompts_per_step": 2}}))
 
 
-def test_worked_answers_are_offered_cut_and_whole() -> None:
-    """What the GSM8K recipe's own correctness function compares with is the result."""
-    own = wb.load_task([{"question": "1 + 1?", "answer": "1 + 1 = 2\n#### 2"}] * 2)
-    assert own[0].columns == {"answer": "2", "solution": "1 + 1 = 2\n#### 2"}
-
-
 @pytest.mark.parametrize("rows", [OWN, Dataset.from_list(OWN)])
 def test_rows_in_memory_are_a_task(rows: Any) -> None:
     task = wb.load_task(rows, columns={"prompt": "problem"}, held_out_rows=2, sample_seed=None)
@@ -530,6 +515,8 @@ def test_what_was_extracted_stands_beside_the_score() -> None:
     rollouts = tuple(Rollout((1,), (text,), finished=False) for text in ("so \\boxed{5}", "no idea"))
     scored = score_group(Group("p", rollouts, {"answer": "5"}), StepPattern(), ["answer_correctness"])
     credit = wb.credit_group(scored, scheme="outcome")
-    extracted = [row["extracted_answers"]["answer_correctness"] for row in credit.to_json()["rollouts"]]
-    assert extracted == ["5", ""]
+    assert [row["extracted_answers"] for row in credit.to_json()["rollouts"]] == [
+        {"answer_correctness": "5"},
+        {"answer_correctness": ""},
+    ]
     assert "read: 5" in credit_payload(credit)["rollouts"][0]["extracted"]
