@@ -166,9 +166,9 @@ def test_what_a_step_scores(form, values, start, scores):
 
 def test_the_most_probable_of_several_right_answers_counts(tiny, groups):
     group = groups[0]
-    several = beliefs(tiny, replace(group, columns={**group.columns, "answer": ["7", "8"]}), CHAIN)
-    one, other = (
-        beliefs(tiny, replace(group, columns={**group.columns, "answer": answer}), CHAIN) for answer in ("7", "8")
+    several, one, other = (
+        beliefs(tiny, replace(group, columns={**group.columns, "answer": answer}), CHAIN)
+        for answer in (["7", "8"], "7", "8")
     )
     for row, *pair in zip(several.values, one.values, other.values, strict=True):
         assert near(row, [None if None in two else max(two) for two in zip(*pair, strict=True)])

@@ -370,10 +370,13 @@ def test_bad_options_are_named(options, message):
 
 
 def test_the_options_of_a_scheme_are_its_signature():
-    options = {option.name: (option.kind, option.default) for option in SCHEMES["min"].options}
-    assert list(options) == ["normalise", "scale", "gamma", "temperature", "signed"]
-    assert options["normalise"][1] == "leave_one_out"
-    assert (options["temperature"], options["scale"]) == (("number", 0.1), ("switch", False))
+    assert [(option.name, option.kind, option.default) for option in SCHEMES["min"].options] == [
+        ("normalise", "choice", "leave_one_out"),
+        ("scale", "switch", False),
+        ("gamma", "number", 1.0),
+        ("temperature", "number", 0.1),
+        ("signed", "switch", False),
+    ]
     assert all(option.help for scheme in SCHEMES.values() for option in scheme.options)
 
 

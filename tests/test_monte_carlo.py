@@ -248,8 +248,7 @@ def test_invariant_values_do_not_depend_on_ranks(tiny, chain_group):
         spec = RewardConfig(name="mc", monte_carlo={"continuations": 2, "progress": progress})
         reward = monte_carlo_reward(spec, tiny, sampling)
         whole = score_group(chain_group, CHAIN, [reward]).step_rewards
-        other = monte_carlo_reward(spec, tiny, sampling, seed=1)
-        assert score_group(chain_group, CHAIN, [other]).step_rewards != whole
+        assert score_group(chain_group, CHAIN, [monte_carlo_reward(spec, tiny, sampling, seed=1)]).step_rewards != whole
         if not progress:  # the last step has its completion's own outcome
             own = score_group(chain_group, CHAIN, ["answer_correctness"]).outcomes
             assert [row[-1] for row in whole] == own

@@ -102,18 +102,11 @@ def test_a_file_is_a_task_whose_last_rows_are_held_out(tmp_path, rows, held_out,
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """Puts rows where data sets are taken from as from the Hub, which itself is out of reach."""
-    import datasets
-    import huggingface_hub
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-
-    def keep(file, rows):
-        put(tmp_path / "owner" / "sums" / file, *rows)
-
-    return keep
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return lambda file, rows: put(tmp_path / "owner" / "sums" / file, *rows)
 
 
 def test_a_data_set_of_the_hub_is_a_task(hub):
