@@ -1,5 +1,6 @@
 """How a prompt is put to the policy and leaves room, what ends a completion, what it thinks before it answers."""
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,25 +132,31 @@ def test_a_group_records_its_prompt_so_that_it_can_be_sampled_again(chat: Policy
     assert thinking_open(chat.tokenizer, group.prompt, {"enable_thinking": True})
 
 
-def test_a_turn_that_ends_with_a_token_at_which_the_policy_does_not_stop_is_named() -> None:
+CHATML = "{% for m in messages %}{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "ends", "stop", "named"),
+    [
+        (CHATML, ["<|end|>"], (), "<|im_end|>"),
+        (CHATML, ["<|end|>", "<|im_end|>"], (), None),  # generation_config.json lists both
+        (CHATML, ["<|end|>"], ("<|im_end|>",), None),
+        (TEMPLATE, ["<|end|>"], (), None),  # which ends a turn with a line break
+        (TEMPLATE.replace("\n{% endfor", "{{ eos_token }}\n{% endfor"), ["<|end|>"], (), None),
+    ],
+)
+def test_a_turn_that_ends_with_a_token_at_which_the_policy_does_not_stop_is_named(
+    tiny: Policy, template: str, ends: list[str], stop: tuple[str, ...], named: str | None
+) -> None:
     """As a base model's, whose template writes <|im_end|> and whose end token is <|endoftext|>."""
-    tokenizer = wb.load_policy("tiny", device="cpu").tokenizer
+    tokenizer = deepcopy(tiny.tokenizer)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
-    end, eos = tokenizer.convert_tokens_to_ids("<|im_end|>"), tokenizer.eos_token_id
-
-    def named(template: str, ends: list[int], stop: tuple[str, ...] = ()) -> str | None:
-        tokenizer.chat_template = template
-        return prompt_record(tokenizer, ASKED, None, ends, stop).get("turn_end")
-
-    chatml = "{% for m in messages %}{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    assert named(chatml, [eos]) == "<|im_end|>"
-    assert named(chatml, [eos, end]) is None  # generation_config.json lists both
-    assert named(chatml, [eos], ("<|im_end|>",)) is None
-    assert named(TEMPLATE, [eos]) is None  # which ends a turn with a line break
-    assert named(TEMPLATE.replace("\n{% endfor", "{{ eos_token }}\n{% endfor"), [eos]) is None
-    assert prompt_record(tokenizer, "2 + 2?", None, [eos], ()) == {"chat_template": "unused"}
-    assert "<|im_end|>" in turn_end_note({"turn_end": "<|im_end|>"})
-    assert turn_end_note({}) == ""
+    tokenizer.chat_template = template
+    ids = tokenizer.convert_tokens_to_ids(ends)
+    record = prompt_record(tokenizer, ASKED, None, ids, stop)
+    assert record.get("turn_end") == named
+    assert ("<|im_end|>" in turn_end_note(record)) is bool(named)
+    assert prompt_record(tokenizer, "2 + 2?", None, ids, stop) == {"chat_template": "unused"}
 
 
 def test_a_task_s_rows_of_all_kinds_are_put_alike() -> None:

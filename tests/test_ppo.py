@@ -148,18 +148,16 @@ def test_the_kl_is_in_the_token_rewards_and_not_in_the_loss(tmp_path) -> None:
     inputs = trainer._generate_and_score_completions([trainer.train_dataset[i // 2] for i in range(4)])
     kl = inputs["old_per_token_logps"] - inputs["ref_per_token_logps"]
     assert kl.abs().max() > 1e-3
-    i = 0
-    for credit in credits:
-        for r, scored in enumerate(credit.scored.scored):
-            length = int(inputs["completion_mask"][i].sum())
-            rewards = -0.5 * kl[i, :length].double().numpy()
-            rewards[-1] += scored.outcome
-            np.testing.assert_allclose(credit.values["token_reward"][r], rewards, atol=1e-7)
-            advantages, returns = gae(rewards, inputs["old_values"][i, :length].double().numpy(), 0.9, 0.8)
-            np.testing.assert_allclose(inputs["advantages"][i, :length], advantages, atol=1e-6)
-            np.testing.assert_allclose(inputs["returns"][i, :length], returns, atol=1e-6)
-            i += 1
-    assert i == 4
+    stored = [(credit, r) for credit in credits for r in range(len(credit.scored.scored))]
+    assert len(stored) == 4
+    for i, (credit, r) in enumerate(stored):
+        length = int(inputs["completion_mask"][i].sum())
+        rewards = -0.5 * kl[i, :length].double().numpy()
+        rewards[-1] += credit.scored.scored[r].outcome
+        np.testing.assert_allclose(credit.values["token_reward"][r], rewards, atol=1e-7)
+        advantages, returns = gae(rewards, inputs["old_values"][i, :length].double().numpy(), 0.9, 0.8)
+        np.testing.assert_allclose(inputs["advantages"][i, :length], advantages, atol=1e-6)
+        np.testing.assert_allclose(inputs["returns"][i, :length], returns, atol=1e-6)
 
 
 # -- a run -----------------------------------------------------------------------------------------------------------
@@ -192,21 +190,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, dict[tupl
 
 def test_invariant_parity_what_is_stored_and_drawn_is_what_the_loss_used(trained) -> None:
     run, used = trained
-    seen = 0
-    for step in (1, 3):
-        for credit in run.rollouts.read(step):
-            drawn = credit_payload(credit)["rollouts"]
-            for i, rollout in enumerate(credit.scored.group.rollouts):
-                loss = used[(step, *rollout.token_ids)]
-                assert credit.of(i).tobytes() == loss["advantage"]
-                assert np.array(drawn[i]["advantages"], np.float32).tobytes() == loss["advantage"]
-                for name in ("value", "return"):
-                    assert credit.values[name][i].tobytes() == loss[name]
-                    assert np.array(drawn[i]["values"][name], np.float32).tobytes() == loss[name]
-                for t in range(len(rollout)):
-                    assert np.float32(credit.explain(i, t).total) == credit.of(i)[t]
-                seen += 1
-    assert seen == 8
+    stored = [(step, credit) for step in (1, 3) for credit in run.rollouts.read(step)]
+    assert sum(len(credit.scored.group) for _, credit in stored) == 8
+    for step, credit in stored:
+        drawn = credit_payload(credit)["rollouts"]
+        for i, rollout in enumerate(credit.scored.group.rollouts):
+            loss = used[(step, *rollout.token_ids)]
+            assert credit.of(i).tobytes() == loss["advantage"]
+            assert np.array(drawn[i]["advantages"], np.float32).tobytes() == loss["advantage"]
+            for name in ("value", "return"):
+                assert credit.values[name][i].tobytes() == loss[name]
+                assert np.array(drawn[i]["values"][name], np.float32).tobytes() == loss[name]
+            for t in range(len(rollout)):
+                assert np.float32(credit.explain(i, t).total) == credit.of(i)[t]
 
 
 def test_what_a_run_logs_is_of_its_rollouts(trained) -> None:

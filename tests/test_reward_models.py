@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+import trl
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -130,17 +131,17 @@ def test_a_single_logit_is_what_trl_computes(folders, models):
     config = ModelConfig(path=path, format="classifier")
     texts = ["Step 1: 7 + 5 = 12\nAnswer: 12", "Answer: 9"]
 
-    def trl(full):
+    def by_trl(full):
         with torch.no_grad():
             inputs = words(text=full, return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False)
             return model(**inputs).logits[:, 0].tolist()
 
     assert models.score(config, [PROMPT] * 2, texts) == pytest.approx(
-        trl([PROMPT + text for text in texts]), abs=TOLERANCE
+        by_trl([PROMPT + text for text in texts]), abs=TOLERANCE
     )
     talk = [{"role": "user", "content": PROMPT}]
     said = [[{"role": "assistant", "content": text}] for text in texts]
-    expected = trl([words.apply_chat_template(talk + one, tokenize=False) for one in said])
+    expected = by_trl([words.apply_chat_template(talk + one, tokenize=False) for one in said])
     assert models.score(config, [talk] * 2, said) == pytest.approx(expected, abs=TOLERANCE)
 
 
@@ -161,14 +162,13 @@ def test_a_short_text_scores_the_same_beside_a_longer_one_whatever_pad_the_model
 
 
 def test_plain_text_ends_as_trls_reward_trainer_ends_it_where_the_model_says_so(folders, models, tmp_path):
-    from trl import RewardConfig as Arguments
-    from trl import RewardTrainer
-
     path = folders["sequence-1"]
     model, words = AutoModelForSequenceClassification.from_pretrained(path), AutoTokenizer.from_pretrained(path)
     rows = Dataset.from_list([{"prompt": PROMPT, "chosen": "Answer: 10", "rejected": f"Answer: 9{words.eos_token}"}])
-    arguments = Arguments(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
-    (trained,) = RewardTrainer(model=model, args=arguments, train_dataset=rows, processing_class=words).train_dataset
+    arguments = trl.RewardConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
+    (trained,) = trl.RewardTrainer(
+        model=model, args=arguments, train_dataset=rows, processing_class=words
+    ).train_dataset
     texts = [rows[0]["chosen"], rows[0]["rejected"]]
     read = [classifier_ids(words, PROMPT, text, end_token=True) for text in texts]
     assert read == [trained["chosen_ids"], trained["rejected_ids"]]
