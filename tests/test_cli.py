@@ -116,8 +116,11 @@ def test_a_function_of_a_file_of_several_is_named_after_two_colons(tmp_path: Pat
         *("--reward-file", f"{file}::len_reward", "--reward-file", f"{file}::format_reward:outcome:0.5"),
         *("--reward-file", f"{file}::extract:outcome:2", "--method.credit.scheme", "outcome"),
     )
-    given = [(reward.name, reward.kind, reward.weight) for reward in config.grpo.rewards]
-    assert given == [("len_reward", "outcome", 1.0), ("format_reward", "outcome", 0.5), ("extract", "outcome", 2.0)]
+    assert [(reward.name, reward.kind, reward.weight) for reward in config.grpo.rewards] == [
+        ("len_reward", "outcome", 1.0),
+        ("format_reward", "outcome", 0.5),
+        ("extract", "outcome", 2.0),
+    ]
     assert config.grpo.rewards[0].folder is None
     (tmp_path / "helpers_beside.py").write_text("scale = 1.0\n")
     config = config_of("--reward-file", f"{file}::len_reward", "--method.credit.scheme", "outcome")
@@ -158,6 +161,16 @@ def test_a_file_without_a_reward_is_refused_before_the_scheme_is(tmp_path: Path,
         config_of("--reward-file", str(file), "--method.credit.scheme", "outcome")
 
 
+MIN = ("--method.credit.scheme", "min", "--method.credit.options")
+LENGTH = ("--reward", "step_correctness", "--reward", "length_target", "--reward-option")
+
+
+def test_options_of_a_scheme_and_of_a_built_in_reward_are_set_by_a_flag() -> None:
+    assert config_of(*MIN, "signed=true,temperature=2").grpo.credit.options == {"signed": True, "temperature": 2.0}
+    rewards = config_of(*LENGTH, "length_target.target_length=80").grpo.rewards
+    assert [reward.options for reward in rewards] == [{}, {"target_length": 80}]
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -170,6 +183,11 @@ def test_a_file_without_a_reward_is_refused_before_the_scheme_is(tmp_path: Path,
         (("--reward", "tag_format:both"), r"rewards\.0\.kind"),
         (("--reward-file", "/no/such.py"), r"file /no/such\.py"),
         (("--config", "/no/such.yaml"), r"--config /no/such\.yaml"),
+        ((*MIN, "signed=maybe"), "signed"),
+        ((*MIN, "temperature=far"), "temperature"),
+        ((*LENGTH, "length_target.target_lenth=80"), "length_target.target_lenth=80"),
+        ((*LENGTH, "length_target.target_length=far"), "length_target.target_length=far"),
+        ((*LENGTH, "x.y=1"), "x.y=1"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named(argv: tuple[str, ...], message: str) -> None:
@@ -291,8 +309,10 @@ def test_a_detached_run_is_listed_shown_and_stopped(workspace: Path, capsys: pyt
 
 
 def test_compare_prints_a_row_a_run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["compare", "--workspace", str(workspace), "--task", "finish", "--schemes", "outcome, process"]
-    argv += ["--seeds", "1"]
+    argv = [
+        *("compare", "--workspace", str(workspace), "--task", "finish"),
+        *("--schemes", "outcome, process", "--seeds", "1"),
+    ]
     assert main([*argv, "--json"]) == 0
     cost = {"seed": 0, "base_accuracy": 0.3, "seconds": 4.5, "rollouts": 192}
     assert answer(capsys)["rows"] == [
@@ -305,10 +325,9 @@ def test_compare_prints_a_row_a_run(workspace: Path, capsys: pytest.CaptureFixtu
     }
     out, err = capsys.readouterr()
     assert "--name compare-2" in err
-    lines = out.splitlines()
-    firsts = [line.split()[:2] for line in lines[1:]]
+    firsts = [line.split()[:2] for line in out.splitlines()[1:]]
     assert firsts == [["outcome", "0"], ["process", "0"], ["outcome", "mean"], ["process", "mean"]]
-    assert "mean (1 of 1 reached 65 %)" in lines[4]
+    assert "mean (1 of 1 reached 65 %)" in out.splitlines()[4]
 
 
 # -- groups ---------------------------------------------------------------------------------------------------------
@@ -317,13 +336,10 @@ def test_compare_prints_a_row_a_run(workspace: Path, capsys: pytest.CaptureFixtu
 @pytest.fixture
 def group_file(tmp_path: Path) -> Path:
     """Two answers to 7 + 5, one token a character, the second one wrong."""
-
-    def rollout(text: str) -> Rollout:
-        return Rollout((*map(ord, text), 0), (*text, "<end>"), finished=True)
-
+    texts = "Step 1: 7 + 5 = 12\nAnswer: 12", "Step 1: 7 + 5 = 13\nAnswer: 13"
     group = Group(
         "Start with 7, add 5.",
-        (rollout("Step 1: 7 + 5 = 12\nAnswer: 12"), rollout("Step 1: 7 + 5 = 13\nAnswer: 13")),
+        tuple(Rollout((*map(ord, text), 0), (*text, "<end>"), finished=True) for text in texts),
         {"start": 7, "operations": [["+", 5]], "answer": "12"},
         "tiny",
     )
@@ -369,20 +385,3 @@ def test_what_is_sampled_is_looked_at_before_the_policy_is_loaded(
     monkeypatch.setattr("workbench.policies.load.load_policy", lambda *_, **how: pytest.fail("loaded"))
     assert main([command, *flags]) == 2
     assert flags[0] in capsys.readouterr().err
-
-
-def test_options_of_a_scheme_are_set_by_a_flag():
-    scheme = ("--method.credit.scheme", "min", "--method.credit.options")
-    assert config_of(*scheme, "signed=true,temperature=2").grpo.credit.options == {"signed": True, "temperature": 2.0}
-    for wrong in ("signed=maybe", "temperature=far"):
-        with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
-            config_of(*scheme, wrong)
-
-
-def test_options_of_a_built_in_reward_are_set_by_a_flag():
-    both = ("--reward", "step_correctness", "--reward", "length_target", "--reward-option")
-    config = config_of(*both, "length_target.target_length=80")
-    assert [reward.options for reward in config.grpo.rewards] == [{}, {"target_length": 80}]
-    for wrong in ("length_target.target_lenth=80", "length_target.target_length=far", "x.y=1"):
-        with pytest.raises(ConfigError, match=wrong):
-            config_of(*both, wrong)

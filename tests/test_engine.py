@@ -194,10 +194,7 @@ def test_a_run_writes_the_directory_of_every_run_and_says_when_its_server_is_gon
     finally:
         signal.signal(signal.SIGTERM, before)
     assert late.status().state == "failed"
-    said = late.status().reason
-    assert "did not make a LoRA of" in said
-    assert "engine.patience, 0.2 s" in said
-    assert f"train --from {late.name}" in said
+    assert "engine.patience, 0.2 s" in late.status().reason
 
 
 def test_what_a_server_samples_on_after_the_end_is_left_out(tiny):

@@ -16,7 +16,7 @@ from workbench import runs
 from workbench.assets import load_example
 from workbench.cli import main
 from workbench.data import load_task
-from workbench.data.made import provenance_of
+from workbench.data.made import mixed_of, provenance_of, write_made
 from workbench.data.rows import Pair
 from workbench.errors import ConfigError
 from workbench.policies.step_values import StepValues, labelled_rows
@@ -25,9 +25,6 @@ from workbench.runs.compare import ComparedMethod
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.training.methods import RunConfig
-
-OUTCOME = {"name": "answer_correctness", "kind": "outcome"}
-
 
 pytestmark = pytest.mark.usefixtures("runs_here")
 
@@ -90,9 +87,11 @@ def test_groups_without_a_right_answer_train_unless_they_are_gated(
 
 @pytest.mark.training
 def test_methods_are_compared_on_one_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["compare", "--methods", "dpo,grpo", "--seeds", "1", "--completions", "24", "--name", "it", "--json"]
-    argv += ["--workspace", str(tmp_path), "--run.eval_prompts", "2", "--run.device", "cpu"]
-    argv += ["--method.prompts_per_step", "2", "--method.sampling.num_generations", "4"]
+    argv = [
+        *("compare", "--methods", "dpo,grpo", "--seeds", "1", "--completions", "24", "--name", "it", "--json"),
+        *("--workspace", str(tmp_path), "--run.eval_prompts", "2", "--run.device", "cpu"),
+        *("--method.prompts_per_step", "2", "--method.sampling.num_generations", "4"),
+    ]
     assert main(argv) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["method"], row["seed"], row["completions"], row["models"]) for row in rows] == [
@@ -152,9 +151,9 @@ def stored(workspace: Path, seed: int, labels: int) -> MethodStages:
     rows = workspace / f"labels-{seed}.jsonl"
     made = {"completions_sampled": labels, "seconds": 8.0, "peak_memory_mb": 300.0}
     provenance_of(rows).write_text(json.dumps(made))
-    took = {"seconds": 5.0, "peak_memory_mb": 700.0}
     name = f"it.prm.{seed}"
-    store(workspace, f"{name}.judge", [{"step": 0, "auc": 0.5}, {"step": 20, "auc": 0.9, **took}])
+    learnt = {"step": 20, "auc": 0.9, "seconds": 5.0, "peak_memory_mb": 700.0}
+    store(workspace, f"{name}.judge", [{"step": 0, "auc": 0.5}, learnt])
     first = [(0, 0.3), (2, 0.7), (4, 0.6)]
     store(
         workspace,
@@ -236,7 +235,6 @@ def test_labels_end_once_enough_was_sampled() -> None:
 
 def test_a_mix_replays_a_share_and_measures_on_fresh_rows(tmp_path: Path) -> None:
     """20 fresh rows and 10 % of the 27 training rows of 30 old ones: round(2.7) = 3 replayed; 23 rows, 2 held out."""
-    from workbench.data.made import mixed_of, write_made
 
     def rows(name: str, count: int) -> Path:
         file = tmp_path / name
@@ -254,6 +252,6 @@ def test_a_mix_replays_a_share_and_measures_on_fresh_rows(tmp_path: Path) -> Non
     assert list(task.rows("pairs", held_out=True)) == [Pair(f"{i}?", f"fresh {i}", "no") for i in (18, 19)]
     trained = [pair.chosen for pair in task.rows("pairs")]
     assert sorted(trained) != trained
-    assert {f"fresh {i}" for i in range(18)} < set(trained)
-    assert len([chosen for chosen in trained if chosen.startswith("old")]) == 3
-    assert not {f"old {i}" for i in (27, 28, 29)} & set(trained), "what was measured on is not trained on"
+    replayed = {*trained} - {f"fresh {i}" for i in range(18)}
+    assert (len(trained), len(replayed)) == (21, 3)
+    assert replayed < {f"old {i}" for i in range(27)}, "what was measured on is not trained on"

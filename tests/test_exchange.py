@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.credits import worked_credit
+from tests.in_this_process import written
 from workbench.cli import main
 from workbench.credit import credit_groups
 from workbench.data import load_groups
@@ -35,10 +36,10 @@ def rows(scheme="process", **options):
     ],
 )
 def test_what_is_written_gives_the_same_advantages_bit_for_bit(tmp_path, scheme, options):
-    written = rows(scheme, **options)
-    write_rows(tmp_path / "rows.jsonl", iter(written))
+    sent = rows(scheme, **options)
+    write_rows(tmp_path / "rows.jsonl", iter(sent))
     read = read_rows(tmp_path / "rows.jsonl")
-    assert read == written
+    assert read == sent
     assert [one.size for one in compare(read, recompute(read))] == [0.0] * len(read)
 
 
@@ -63,29 +64,20 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_check_parity_is_red_where_anything_is_otherwise(tmp_path, capsys, change):
     plain = [row.model_dump() for row in rows()]
-    file = tmp_path / "rows.jsonl"
-    file.write_text("\n".join(map(json.dumps, plain)))
-    assert main(["check-parity", str(file), "--json"]) == 0
+    assert main(["check-parity", written(tmp_path, *plain), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["largest"] == 0.0
     CHANGES[change](plain[0])
-    file.write_text("\n".join(map(json.dumps, plain)))
-    assert main(["check-parity", str(file), "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said["apart"] >= 1
-    assert said["where"][0]["batch"] == 3
+    assert main(["check-parity", written(tmp_path, *plain), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["where"][0]["batch"] == 3
 
 
-def test_check_parity_scores_another_file_by_the_settings(tmp_path, capsys):
+def test_check_parity_scores_another_file_by_the_settings(tmp_path):
     """A log without steps: its texts are split and scored here, and its advantages compared with that credit."""
-    texts = ["Step 1: 2 + 2 = 4\nAnswer: 4", "Step 1: 2 + 2 = 5\nAnswer: 5"]
     row = {"prompt": "2 + 2 = ?", "answer": "4", "step": 1, "answer_correctness": 1.0}
-    advantages = [0.70701, -0.70701]  # ±0.5 / (0.70711 + 1e-4)
-    file = tmp_path / "completions.jsonl"
-    file.write_text(
-        "\n".join(
-            json.dumps({**row, "completion": text, "advantage": advantage})
-            for text, advantage in zip(texts, advantages, strict=True)
-        )
+    file = written(  # ±0.5 / (0.70711 + 1e-4)
+        tmp_path,
+        row | {"completion": "Step 1: 2 + 2 = 4\nAnswer: 4", "advantage": 0.70701},
+        row | {"completion": "Step 1: 2 + 2 = 5\nAnswer: 5", "advantage": -0.70701},
     )
     flags = [
         "--method.credit.scheme",
@@ -93,9 +85,8 @@ def test_check_parity_scores_another_file_by_the_settings(tmp_path, capsys):
         "--method.rewards",
         '[{"name":"answer_correctness","kind":"outcome"}]',
     ]
-    assert main(["check-parity", str(file), *flags, "--tolerance", "1e-4"]) == 0
-    assert "equal" in capsys.readouterr().out
-    assert main(["check-parity", str(file), *flags]) == 1
+    assert main(["check-parity", file, *flags, "--tolerance", "1e-4"]) == 0
+    assert main(["check-parity", file, *flags]) == 1
 
 
 def test_check_parity_reads_verifiers_traces_which_have_four_decimals(tmp_path, capsys, tiny):
@@ -113,9 +104,7 @@ def test_check_parity_reads_verifiers_traces_which_have_four_decimals(tmp_path, 
             asked = {"message": {"role": "user", "content": group.prompt}, "sampled": False, "parent": None}
             asked |= {"token_ids": prompt, "mask": [False] * len(prompt)}
             lines.append({"task": task, "group": {"id": "0"}, "traces": [{"task": task, "nodes": [asked, answer]}]})
-        file = tmp_path / "traces.jsonl"
-        file.write_text("\n".join(map(json.dumps, lines)))
-        return main(["check-parity", str(file), "--tokenizer", "tiny", "--json"])
+        return main(["check-parity", written(tmp_path, *lines), "--tokenizer", "tiny", "--json"])
 
     assert write(0.0) == 0
     assert 1e-6 < json.loads(capsys.readouterr().out)["largest"] <= 5.1e-5
@@ -131,11 +120,9 @@ def test_rows_are_read_as_rollouts(tmp_path):
 
 
 def test_a_row_that_is_none_is_named(tmp_path):
-    file = tmp_path / "rows.jsonl"
     row = rows()[0].model_dump()
-    file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "divisor": "a lot"}))
     with pytest.raises(TaskError, match="line 2: divisor"):
-        read_rows(file)
+        read_rows(Path(written(tmp_path, row, row | {"divisor": "a lot"})))
 
 
 def test_the_schema_is_that_of_the_row():

@@ -103,9 +103,10 @@ def as_written(tmp_path_factory, tiny):
 
 
 def test_the_check_of_what_is_exported_passes(tmp_path, tiny, as_written):
-    methods = {"gated": GATED, "masked": MASKED}
     others = [
-        exported(tmp_path / target / name, tiny, target, **methods[name]) for target in TARGETS for name in methods
+        exported(tmp_path / target / method["loss_type"], tiny, target, **method)
+        for target in TARGETS
+        for method in (GATED, MASKED)
     ]
     said = run_in([*as_written.values(), *others])
     assert said.count("10 completions") == 6

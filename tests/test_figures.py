@@ -34,10 +34,6 @@ def test_advantages_of_any_float32_survive_the_payload():
     assert np.array(drawn, dtype=np.float32).tobytes() == values.tobytes()
 
 
-def terms_of(rollout, stretch):
-    return [rollout["terms"][i] for first, last in stretch["terms"] for i in range(first, last + 1)]
-
-
 @pytest.mark.parametrize("scheme", ["process", "step", "sum", "rescaled", "outcome"])
 def test_every_token_is_explained_and_the_terms_add_up(scheme):
     rollouts = [make_rollout([f"{i} " for i in range(8)]) for _ in range(3)]
@@ -54,8 +50,8 @@ def test_every_token_is_explained_and_the_terms_add_up(scheme):
         covered = [t for stretch in rollout["why"] for t in range(stretch["first"], stretch["last"] + 1)]
         assert covered == list(range(8))
         for stretch in rollout["why"]:
-            terms = terms_of(rollout, stretch)
-            assert math.fsum(term["value"] for term in terms) == pytest.approx(stretch["total"], abs=1e-12)
+            values = [rollout["terms"][i]["value"] for a, b in stretch["terms"] for i in range(a, b + 1)]
+            assert math.fsum(values) == pytest.approx(stretch["total"], abs=1e-12)
             for t in range(stretch["first"], stretch["last"] + 1):
                 assert np.float32(stretch["total"]) == credit.advantages[i, t]
 
@@ -64,14 +60,12 @@ def test_a_suffix_of_many_terms_is_written_as_one_range():
     steps = 50
     rollout = make_rollout(["x"] * steps)
     credit = make_credit([rollout, rollout], [list(range(steps))] * 2, [[1.0] * steps, [0.0] * steps])
-    first = credit_payload(credit)["rollouts"][0]["why"][0]
-    assert first["terms"] == [[0, steps - 1]]
+    assert credit_payload(credit)["rollouts"][0]["why"][0]["terms"] == [[0, steps - 1]]
 
 
 def test_a_large_group_is_explained_on_request_only():
     credit = worked_credit()
-    drawn = credit_payload(credit, explain_at_most=10)
-    assert "why" not in drawn["rollouts"][0]
+    assert "why" not in credit_payload(credit, explain_at_most=10)["rollouts"][0]
     answer = why_payload(credit, 0, 0)
     assert [term["step"] for term in answer["list"]] == [0, 1, 2]
     assert np.float32(answer["total"]) == credit.advantages[0, 0]
@@ -97,13 +91,8 @@ ROWS = [
 ]
 
 
-def test_columns_leave_out_what_is_no_number():
-    assert columns_of(ROWS)["accuracy"] == ([0, 2], [0.25, 0.5])
-    assert columns_of(ROWS)["reward"] == ([1], [0.5])
-    assert columns_of(ROWS)["loss"] == ([1], [-0.1])
-
-
 def test_a_plotly_figure_holds_the_numbers_of_the_panels_that_have_data():
+    """What is no number is left out."""
     drawn = figure(run_charts(columns_of(ROWS)))
     titles = [title.text.split("</b>")[0] for title in drawn.layout.annotations]
     assert titles == ["<b>Accuracy", "<b>Reward", "<b>Loss", "<b>KL"]

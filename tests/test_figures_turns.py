@@ -30,8 +30,7 @@ def test_turns_have_their_tokens_seconds_and_what_went_wrong():
 
 def test_a_mask_alone_tells_where_turns_are():
     rollout = replace(make_rollout(list("abcdef"), finished=False), mask=(0, 1, 1, 0, 1, 0))
-    drawn = [(turn["role"], turn["start"], turn["end"]) for turn in turns_payload(rollout)]
-    assert drawn == [
+    assert [(turn["role"], turn["start"], turn["end"]) for turn in turns_payload(rollout)] == [
         ("observation", 0, 1),
         ("assistant", 1, 3),
         ("observation", 3, 4),

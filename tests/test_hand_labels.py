@@ -89,8 +89,8 @@ def test_the_page_asks_marks_and_saves(tmp_path: Path, labels: HandLabels) -> No
     asked = (tmp_path, PROMPT, TEXT, STEPS)
     answer = handlers.mark_step(*asked, 2, 0)
     assert (answer["error"], answer["completions"][0][2]) == ("", {"start": 37, "end": 49, "label": 0})
-    group = handlers.labels_of(tmp_path, PROMPT, ["another", TEXT])
-    assert [len(listed) for listed in group["completions"]] == [0, 3]
+    listed = handlers.labels_of(tmp_path, PROMPT, ["another", TEXT])["completions"]
+    assert list(map(len, listed)) == [0, 3]
     file = handlers.labels_file(tmp_path, "prm800k")
     assert json.loads(file["text"])["label"]["steps"][1]["completions"][0]["rating"] == -1
     assert "there is no step 10" in handlers.mark_step(*asked, 9, 0)["error"]

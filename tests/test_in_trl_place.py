@@ -16,7 +16,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from workbench.credit import credit_group
 from workbench.errors import ConfigError
-from workbench.rewards import load_reward, score_group
+from workbench.rewards import Reward, score_group
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -101,19 +101,24 @@ def llama(tokenizer, kind=LlamaForCausalLM, **others):
     return kind(config)
 
 
+KINDS = ((GRPOTrainer, GRPOConfig), (ProcessGRPOTrainer, ProcessGRPOConfig))
+
+
+def trainer_of(tiny, tmp_path, functions, settings, kind=KINDS[1], prompt=PLAIN, **given):
+    """A trainer of TRL's or ours on one prompt, with what else it is given."""
+    tokenizer, (trainer, config) = tokenizer_of(tiny), kind
+    args, data = config(**arguments(tmp_path, **settings)), Dataset.from_list(rows(prompt))
+    return trainer(llama(tokenizer), functions, args, data, processing_class=tokenizer, **given)
+
+
 @pytest.mark.parametrize("lora", [None, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")])
 def test_a_run_under_autocast_takes_the_plain_step(tmp_path, tiny, lora):
-    tokenizer = tokenizer_of(tiny)
-    args = ProcessGRPOConfig(**arguments(tmp_path, bf16=True))
-    data = Dataset.from_list(rows(PLAIN))
-    trainer = ProcessGRPOTrainer(llama(tokenizer), [twelve], args, data, None, tokenizer, peft_config=lora)
-    ids = trainer._generate_and_score_completions(rows(PLAIN))["completion_ids"]
-    assert ids.shape[0] == 4
+    trainer = trainer_of(tiny, tmp_path, [twelve], {"bf16": True}, peft_config=lora)
+    assert len(trainer._generate_and_score_completions(rows(PLAIN))["completion_ids"]) == 4
     assert trainer.decoding == "plain step in bfloat16"
     assert {one.dtype for one in trainer.model.parameters()} == {torch.float32}
 
 
-KINDS = ((GRPOTrainer, GRPOConfig), (ProcessGRPOTrainer, ProcessGRPOConfig))
 OFF_POLICY = {"num_iterations": 2, "loss_type": "grpo"}
 ONE_BY_ONE = {"multi_objective_aggregation": "normalize_then_sum", "scale_rewards": "none", "num_generations": 2}
 
@@ -151,13 +156,12 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 def test_advantages_losses_gradients_and_logs_are_trls(tiny, tmp_path, case):
     prompt, functions, settings = CASES[case]
     results = []
-    for kind, config in KINDS:
-        tokenizer, others, rewards = tokenizer_of(tiny), {}, functions
+    for kind in KINDS:
+        others, rewards = {}, functions
         if functions == "classifier":
-            rewards = llama(tokenizer, LlamaForSequenceClassification, num_labels=1)
-            others["reward_processing_classes"] = tokenizer
-        args = config(**arguments(tmp_path, **settings))
-        trainer = kind(llama(tokenizer), rewards, args, Dataset.from_list(rows(prompt)), None, tokenizer, **others)
+            others["reward_processing_classes"] = tokenizer_of(tiny)
+            rewards = llama(others["reward_processing_classes"], LlamaForSequenceClassification, num_labels=1)
+        trainer = trainer_of(tiny, tmp_path, rewards, settings, kind, prompt, **others)
         stub(trainer)
         output = trainer._generate_and_score_completions(rows(prompt))
         if "num_iterations" in settings:  # ratios are not 1: the old log-probabilities differ by up to 0.4
@@ -213,11 +217,11 @@ def test_evaluation_and_what_is_learnt_after_a_resume_are_trls(tiny, tmp_path):
     steps = {"learning_rate": 0.1, "lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 1}
     steps |= {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
     learnt, evaluated = [], []
-    for kind, config in KINDS:
+    data = Dataset.from_list(rows(PLAIN))
+    for kind in KINDS:
         for last in (1, 2):
-            tokenizer, data = tokenizer_of(tiny), Dataset.from_list(rows(PLAIN))
-            args = config(**arguments(tmp_path / kind.__name__, **steps) | {"max_steps": last})
-            trainer = kind(llama(tokenizer), [short, twelve], args, data, data, tokenizer)
+            settings, folder = steps | {"max_steps": last}, tmp_path / kind[0].__name__
+            trainer = trainer_of(tiny, folder, [short, twelve], settings, kind, eval_dataset=data)
             stub(trainer)
             trainer.train(resume_from_checkpoint=last > 1)
             learnt.append(trainer.model.lm_head.weight.detach().clone())
@@ -238,10 +242,7 @@ def thirds(prompts, completions, **columns):
 
 
 def ours(tiny, tmp_path, functions, on_rollouts=None, **others) -> ProcessGRPOTrainer:
-    tokenizer = tokenizer_of(tiny)
-    args = ProcessGRPOConfig(**arguments(tmp_path, **others))
-    data = Dataset.from_list(rows(PLAIN))
-    trainer = ProcessGRPOTrainer(llama(tokenizer), functions, args, data, None, tokenizer, on_rollouts=on_rollouts)
+    trainer = trainer_of(tiny, tmp_path, functions, others, on_rollouts=on_rollouts)
     stub(trainer)
     return trainer
 
@@ -251,8 +252,7 @@ def test_a_group_is_worth_the_same_in_a_preview_and_in_a_run_to_the_bit(tiny, tm
     stored = []
     trainer = ours(tiny, tmp_path, [thirds], lambda step, credits: stored.extend(credits), reward_weights=[0.1])
     used = trainer._generate_and_score_completions(rows(PLAIN))["advantages"]
-    reward = load_reward(thirds)
-    reward = type(reward)(reward.name, reward.kind, reward.function, 0.1)
+    reward = Reward("thirds", "outcome", thirds, 0.1)
     scored = score_group(stored[0].scored.group, trainer.step_pattern, [reward])
     assert scored.outcomes == stored[0].scored.outcomes == [0.1 * 0.1, 0.1 * (1 / 3), 0.1 * 0.1, 0.1 * (1 / 3)]
     preview = credit_group(scored, scheme="outcome")
@@ -309,7 +309,5 @@ def test_vllm_is_told_of_stop_strings(tmp_path, tiny, monkeypatch):
     assert "generation_kwargs.update(self.generation_kwargs)" in source
     fake = SimpleNamespace(generation_kwargs={})
     monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", lambda **_: fake)
-    tokenizer, data = tokenizer_of(tiny), Dataset.from_list(rows(PLAIN))
-    args = ProcessGRPOConfig(**arguments(tmp_path, use_vllm=True, vllm_mode="colocate", stop=["\n\n", "END"]))
-    ProcessGRPOTrainer(llama(tokenizer), [twelve], args, data, None, tokenizer)
+    trainer_of(tiny, tmp_path, [twelve], {"use_vllm": True, "vllm_mode": "colocate", "stop": ["\n\n", "END"]})
     assert fake.generation_kwargs == {"stop": ["\n\n", "END"]}

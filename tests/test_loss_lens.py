@@ -15,6 +15,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
+from tests.credits import make_credit, make_rollout
 from workbench.credit import (
     LENS_LOSSES,
     gradient_shares,
@@ -23,18 +24,7 @@ from workbench.credit import (
     pass_losses,
     token_losses,
 )
-from workbench.schema import (
-    Credit,
-    Group,
-    LossPass,
-    LossSettings,
-    RewardSummary,
-    Rollout,
-    RolloutPass,
-    ScoredGroup,
-    Step,
-    StepScores,
-)
+from workbench.schema import Credit, LossPass, LossSettings, RolloutPass
 from workbench.views.cards import FOLDER
 from workbench.views.heatmap import DrawnLoss
 
@@ -259,15 +249,9 @@ def test_the_drawing_gets_a_groups_loss() -> None:
 
 def a_credit() -> Credit:
     """A right answer of two tokens in two steps and a wrong one of four in one, with advantages 1 and -1."""
-    texts = (("a", "b"), ("c", "d", "e", "f"))
-    rollouts = tuple(Rollout(tuple(range(len(row))), row, True, (-1.0,) * len(row)) for row in texts)
-    scored = (
-        StepScores((Step(0, 1), Step(1, 2)), ((0, 0), (1, 1)), {}, (None, None), {"right": 1.0}, 1.0),
-        StepScores((Step(0, 4),), ((0, 3),), {}, (None,), {"right": 0.0}, 0.0),
-    )
-    group = ScoredGroup(Group("?", rollouts), scored, (RewardSummary("right", "outcome", 1.0),))
-    advantages = np.float32([[1, 1, 0, 0], [-1] * 4])
-    return Credit(group, "outcome", {}, advantages, ((None, None), (None,)), None, None, True)
+    rollouts = [make_rollout(list(text)) for text in ("ab", "cdef")]
+    made = make_credit(rollouts, [[0, 1], [3]], [[None, None], [None]], [1.0, 0.0], scheme="outcome")
+    return replace(made, advantages=np.float32([[1, 1, 0, 0], [-1] * 4]))
 
 
 def test_shares_of_the_gradient_by_hand() -> None:

@@ -51,7 +51,7 @@ def running(begin: Start) -> Run:
     return run
 
 
-def gone(pid: int) -> bool:
+def gone(pid: int | None) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -69,7 +69,6 @@ def test_a_run_goes_from_start_to_finished(begin: Start, tmp_path: Path) -> None
     status = run.wait()
     assert (status.state, status.step, status.device) == ("finished", 3, "cpu")
     assert status.started is not None
-    assert status.pid is not None
     assert gone(status.pid)
     assert list(run.metrics()["accuracy"]) == [0.3, 0.5, 0.7, 0.8]
     assert run.metrics_rows(run.metrics_rows()[1])[0] == []
@@ -80,24 +79,22 @@ def test_a_run_goes_from_start_to_finished(begin: Start, tmp_path: Path) -> None
 
 
 def test_a_run_s_process_is_detached_found_by_its_tag_and_stopped(running: Run) -> None:
-    run = running
-    assert run.wait(timeout=0).state == "running"
-    process = psutil.Process(run.status().pid)
-    assert process.environ()[processes.TAG] == str(run.path)
+    assert running.wait(timeout=0).state == "running"
+    process = psutil.Process(running.status().pid)
+    assert process.environ()[processes.TAG] == str(running.path)
     assert os.getsid(process.pid) == process.pid
     assert os.readlink(f"/proc/{process.pid}/fd/0") == os.devnull
-    assert process.cmdline()[1:] == ["-m", FAKE, str(run.path)]
-    run.dir.note(pid_created=0.0, launched=False)  # its starter died before it noted the process
-    assert run.status().state == "running"
-    run.dir.note(launched=True)
-    with pytest.raises(KeyboardInterrupt), run.stop_on_error():
-        raise KeyboardInterrupt
-    assert (run.status().state, run.status().reason) == ("stopped", "stopped at step 1 of 84")
-    assert processes.members(run.path) == set()
-    with pytest.raises(KeyboardInterrupt), run.stop_on_error():
-        raise KeyboardInterrupt
+    assert process.cmdline()[1:] == ["-m", FAKE, str(running.path)]
+    running.dir.note(pid_created=0.0, launched=False)  # its starter died before it noted the process
+    assert running.status().state == "running"
+    running.dir.note(launched=True)
+    for _ in range(2):  # also where it was stopped
+        with pytest.raises(KeyboardInterrupt), running.stop_on_error():
+            raise KeyboardInterrupt
+        assert (running.status().state, running.status().reason) == ("stopped", "stopped at step 1 of 84")
+    assert processes.members(running.path) == set()
     with pytest.raises(RunError, match="already stopped"):
-        run.stop()
+        running.stop()
 
 
 def test_a_standby_is_for_the_environment_that_it_was_started_in(
@@ -195,7 +192,6 @@ def test_a_crash_nobody_watched_is_found_by_the_first_reader_and_written_once(tm
     assert (status.state, status.step) == ("crashed", 4)
     assert status.reason == "its process is gone; the last line of its log: RuntimeError: no such device"
     assert RunDir(folder.path).status() == status
-    assert open_run("a", tmp_path).status() == status
 
 
 def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) -> None:
@@ -232,7 +228,6 @@ def test_a_run_that_does_not_listen_is_ended_with_all_it_started(shell: Callable
     status = run.stop(timeout=0.5)
     assert (status.state, status.reason) == ("stopped", "stopped on request at step 0 of 84, by force")
     assert gone(child)
-    assert status.pid is not None
     assert gone(status.pid)
 
 
@@ -249,9 +244,8 @@ def until(run: Run, wanted: Callable[[RunStatus], bool]) -> RunStatus:
 
 def test_a_queue_is_served_in_its_order_and_a_dead_waiter_forgotten(begin: Start, running: Run, tmp_path: Path) -> None:
     first, second, last = begin("obey"), begin("finish"), begin("finish")
-    status = until(first, lambda status: status.behind is not None)
-    assert (status.state, status.reason, status.behind) == ("queued", "waiting: run 'obey' uses the CPU", "obey")
-    assert status.started is None
+    status = until(first, lambda status: status.behind == "obey")
+    assert (status.state, status.reason, status.started) == ("queued", "waiting: run 'obey' uses the CPU", None)
     assert status.pid is not None
     waiting = psutil.Process(status.pid)
     assert waiting.memory_full_info().uss < 2**27  # torch alone is more
@@ -300,8 +294,7 @@ def test_a_killed_run_is_resumed_from_its_last_checkpoint_and_shows_each_step_on
             run.resume(module=FAKE)
         assert run.status().state == "crashed"
     file.write_text(RunConfig.parse(merged(config, {"run": {"steps": 200, "micro_batch_size": 8}})).to_yaml())
-    assert run.resume(module=FAKE) is run
-    status = run.wait()
+    status = run.resume(module=FAKE).wait()
     assert (status.state, status.resumed_from, status.warnings) == ("finished", 4, ())
     lives = [(row["step"], row["life"]) for row in run.metrics_rows()[0]]
     assert lives == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 2)]
@@ -381,10 +374,8 @@ def test_schemes_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(launch, "spawn", go_on)
     config = RunConfig(task="finish", seed=5)
     compared = list(compare(config, ["outcome", "process"], 1, tmp_path, report=report, module=FAKE))
-    names = ["compare-outcome-5", "compare-process-5"]
-    assert seen == [(name, step) for name in names for step in range(4)]
-    (outcome, first), (process, second) = compared
-    assert [run.config().grpo.credit.scheme for run in (outcome, process)] == ["outcome", "process"]
-    assert (first.scheme, first.seed, first.base_accuracy, first.final_accuracy) == ("outcome", 5, 0.3, 0.6)
-    assert (first.seconds, first.rollouts, first.rollouts_to_65) == (4.5, 192, None)
-    assert second.rollouts_to_65 == 128  # 0.7 at step 2, of 64 rollouts each
+    assert seen == [(f"compare-{scheme}-5", step) for scheme in ("outcome", "process") for step in range(4)]
+    assert [(run.config().grpo.credit.scheme, row.final_accuracy) for run, row in compared] == [
+        ("outcome", 0.6),
+        ("process", 0.8),
+    ]

@@ -73,8 +73,7 @@ threading.Thread(target=reward.score, args=[Batch(["p"], ["a"], steps=[["a"]])],
 while not worker.running: pass
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    root = Path(__file__).resolve().parents[1]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == -9, done.stderr
     left = [psutil.Process(pid) for pid in map(int, done.stdout.split()) if psutil.pid_exists(pid)]
     assert psutil.wait_procs(left, timeout=60)[1] == []

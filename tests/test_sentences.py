@@ -306,8 +306,7 @@ def test_that_only_another_reward_tells_answers_apart_is_said(right, told):
 def test_a_label_by_hand_is_named_beside_the_count():
     """One of six steps is labelled wrong that the reward calls right: 3 of 6, the reward's own count being 4."""
     scored = group(*SURPRISING[:2], SURPRISING[0]).scored
-    labelled = replace(scored, labels=((False, None, None), (None,) * 3, (None,) * 3))
-    credit = wb.credit_group(labelled)
+    credit = wb.credit_group(replace(scored, labels=((False, None, None), (None,) * 3, (None,) * 3)))
     assert str(group_facts(credit)[0].said).startswith("3 of 6")
     assert credit_payload(credit)["rollouts"][0]["steps"][0]["label"] is False
 
@@ -387,7 +386,6 @@ def test_every_count_share_and_extreme_that_is_said_is_the_arrays(scheme: str) -
     for i in range(len(first)):
         for t in range(0, len(credit.of(i)), 4):
             sentence = str(about_token(credit, i, t))
-            sizes = re.findall(r"ushed \w+ \(([+−]\d+\.\d\d)\)", sentence)
-            if sizes:
-                assert abs(float(sizes[0].replace("−", "-")) - credit.of(i)[t]) < 0.0051
+            for size in re.findall(r"ushed \w+ \(([+−]\d+\.\d\d)\)", sentence):
+                assert abs(float(size.replace("−", "-")) - credit.of(i)[t]) < 0.0051
             assert ("pushed up" in sentence.lower()) == (credit.of(i)[t] > 0.005)

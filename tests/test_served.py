@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -114,8 +115,10 @@ def test_a_server_that_tells_no_tokens_is_refused(tiny):
 def test_settings_go_to_a_server_that_knows_them_and_leave_log_probabilities_out(tiny):
     with serving(tiny) as server:
         policy = load_policy(f"{server.url}#{MODEL}@tiny")
-        settings = {"temperature": 0.7, "top_k": 5, "top_p": 0.9, "min_p": 0.1}
-        group = wb.sample_group(policy, "2 + 3 = ", num_generations=2, max_completion_length=8, **settings)
+        group = wb.sample_group(
+            policy, "2 + 3 = ", num_generations=2, max_completion_length=8,
+            temperature=0.7, top_k=5, top_p=0.9, min_p=0.1,
+        )  # fmt: skip
         names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
         assert {tuple(body[name] for name in names) for body in server.asked} == {(0.7, 5, 0.9, 0.1, 1.0)}
         assert all(rollout.logprobs is None for rollout in group.rollouts)
@@ -171,15 +174,11 @@ def test_the_worker_streams_and_cancels_what_a_server_samples(tiny, worker):
         assert worker.status().device == server.url
         server.waits.set()
         cancel = threading.Event()
-        sampled = []
-        ask = threading.Thread(
-            target=lambda: sampled.append(worker.sample(name, Example("2"), sampling, cancelled=cancel.is_set))
-        )
-        ask.start()
-        wait_for(lambda: len(server.asked) == 4, "both completions are asked for")
-        cancel.set()
-        ask.join(timeout=60)
-        assert sampled == [None]
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(worker.sample, name, Example("2"), sampling, cancelled=cancel.is_set)
+            wait_for(lambda: len(server.asked) == 4, "both completions are asked for")
+            cancel.set()
+            assert asked.result(timeout=60) is None
         wait_for(server.left.is_set, "the requests end")
 
 
@@ -191,25 +190,19 @@ def test_the_page_samples_from_a_server_and_says_what_was_not_told(tiny, tmp_pat
         draft = first_draft().with_value("policy.path", f"{server.url}#{MODEL}@tiny")
         *_, view = sample(draft, services, "tab")
     services.close()
-    texts = {tiny.tokenizer.decode(ids, skip_special_tokens=True) for ids, _ in server.sampled.values()}
-    group = view.made["group"]
-    assert {"".join(r.texts[: len(r) - r.finished]) for r in group.rollouts} == texts
+    assert len(view.made["group"]) == len(server.sampled)
     assert "no ids" in view.note.text
 
 
-def test_a_connection_is_tested_by_the_server_s_own_answer(tiny, protocol, monkeypatch):
+def test_a_connection_is_tested_by_the_server_s_own_answer(tiny, protocol):
     with serving(tiny) as server:
         draft = first_draft().with_value("engine.url", server.url).with_value("engine.base_model", MODEL)
         said = ask_engine(draft)
         assert (said.level, f"{server.url} answers and has {MODEL}" in said.text) == ("info", True)
         assert "engine.base_model" in ask_engine(draft.with_value("engine.base_model", "other")).text
     assert "engine.url: nothing answers" in ask_engine(draft).text
-    section = EngineSection(kind="tinker", url="http://127.0.0.1:9")
     with pytest.raises(EngineError, match=r"engine\.url"):
-        check_connection(section, "tiny")
-    monkeypatch.delenv("TINKER_API_KEY", raising=False)
-    with pytest.raises(EngineError, match="TINKER_API_KEY"):
-        check_connection(EngineSection(kind="tinker"), "tiny")
+        check_connection(EngineSection(kind="tinker", url="http://127.0.0.1:9"), "tiny")
 
 
 # ── the model worker ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,11 +245,10 @@ def test_who_waits_is_told_for_what(worker):
 
     worker.warm("tiny")
     long = SamplingConfig(num_generations=2, max_completion_length=300)
-    first = threading.Thread(target=worker.sample, args=("tiny", EXAMPLE, long), kwargs={"cancelled": cancelled})
-    first.start()
-    assert at_work.wait(60)
-    assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=listen) is not None
-    first.join()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(worker.sample, "tiny", EXAMPLE, long, cancelled=cancelled)
+        assert at_work.wait(60)
+        assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=listen) is not None
     assert "2 answers of up to 300 tokens" in said[0]
 
 

@@ -154,37 +154,39 @@ def test_a_class_of_this_process_is_asked_directly():
 # --- what an episode records --------------------------------------------------------------------------------------
 
 
-def episode() -> Rollout:
-    """\"ab.\" sampled, "cd" answered, "e" sampled: two turns."""
-    turns = (
+RECORDED = Rollout(
+    (1, 2, 3, 4, 5, 6),
+    ("a", "b", ".", "c", "d", "e"),
+    finished=False,
+    mask=(1, 1, 1, 0, 0, 1),
+    stop=".",
+    turns=(
         Turn("assistant", 0, 3, seconds=0.5),
         Turn("environment", 3, 5, seconds=0.1, note="cut"),
         Turn("assistant", 5, 6, state="here"),
-    )
-    texts = ("a", "b", ".", "c", "d", "e")
-    return Rollout((1, 2, 3, 4, 5, 6), texts, False, mask=(1, 1, 1, 0, 0, 1), stop=".", turns=turns)
+    ),
+)
+"""\"ab.\" sampled, "cd" answered, "e" sampled: two turns."""
 
 
 def test_turns_are_read_off_records_and_off_a_mask_alike():
-    rollout = episode()
-    bare = Rollout.from_json({key: value for key, value in rollout.to_json().items() if key != "turns"})
+    bare = Rollout.from_json({key: value for key, value in RECORDED.to_json().items() if key != "turns"})
     assert bare.turns == ()
     plain = Rollout((1, 2), ("a", "b"), True)
     for row, expected in (
-        (rollout, (True, [(0, 2), (5, 5)], ["cd", None])),
+        (RECORDED, (True, [(0, 2), (5, 5)], ["cd", None])),
         (bare, (True, [(0, 2), (5, 5)], ["cd", None])),
         (plain, (False, [(0, 1)], [None])),
     ):
         assert (row.is_episode, row.turn_spans, row.observations) == expected
-    assert (rollout.turn_states, plain.turn_states) == (["", "here"], [""])
+    assert (RECORDED.turn_states, plain.turn_states) == (["", "here"], [""])
     assert [len(state) for state in bare.turn_states] == [0, 16]
     assert "turns" not in plain.to_json()
 
 
 def test_turns_travel_as_json_and_must_cover_the_completion():
-    rollout = episode()
-    data = rollout.to_json()
-    assert Rollout.from_json(data) == rollout
+    data = RECORDED.to_json()
+    assert Rollout.from_json(data) == RECORDED
     assert [turn.seconds for turn in Rollout.from_json(data).turns] == [0.5, 0.1, 0.0]
     first, second, third = data["turns"]
     for turns in ([first, third], [first, second]):

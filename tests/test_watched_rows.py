@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_invariant_implicit_rewards_of_tokens_add_up_to_the_logged_margin(
         assert only(run, step).numbers["margin"] == pytest.approx(margin, abs=TOKENS_OFF)
     assert logged[0] == 0 < abs(logged[2])
 
-    (row,) = [trainer.eval_dataset["watched-0"][0]]
+    row = trainer.eval_dataset["watched-0"][0]
     now = only(run, 2)
     assert now.prompt == trainer.processing_class.decode(row["prompt_ids"]) == "Start with 7, add 5.\n"
     assert now.before == only(run, 0)
@@ -99,11 +100,8 @@ def test_invariant_implicit_rewards_of_tokens_add_up_to_the_logged_margin(
         ids = row[f"{side.name}_ids"]
         assert list(side.rollout.token_ids) == ids
         policy = picked_logprobs(trainer.model, row["prompt_ids"], ids)
-        if lora is None:
+        with nullcontext() if lora is None else reference.disable_adapter():
             of_reference = picked_logprobs(reference, row["prompt_ids"], ids)
-        else:
-            with reference.disable_adapter():
-                of_reference = picked_logprobs(reference, row["prompt_ids"], ids)
         expected = (trainer.beta * (policy - of_reference)).tolist()
         assert side.values["implicit_reward"] == pytest.approx(expected, abs=TOKENS_OFF)
         assert side.rollout.text.startswith("Step 1: 7 + 5 = ")
@@ -244,12 +242,9 @@ def test_watched_rows_come_back_as_they_were_stored(stored: Run) -> None:
 def test_the_page_is_given_rows_where_a_method_samples_none(stored: Run) -> None:
     workspace = stored.path.parents[1]
     news = run_follow.poll(workspace, stored.name, 0, -1)
-    assert "error" not in news
     assert (news["has_rollouts"], news["steps"], news["watched"]) == (False, [], [0, 30])
     services = Services(workspace)
     shown: Any = run_follow.rollouts(services, stored.name, 30, 5, watched=True)
     assert (shown["step"], shown["group"], shown["groups"]) == (30, 0, 1)
     assert json.loads(shown["drawing"]) == row_payload(before_and_now())
     assert run_follow.why(workspace, stored.name, 30, 0, 0, 0, watched=True) is None
-    missing: Any = run_follow.rollouts(services, stored.name, 7, 0, watched=True)
-    assert "has no watched rollouts of step 7" in missing["error"]
