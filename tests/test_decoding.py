@@ -154,8 +154,9 @@ def test_a_large_vocabulary_is_drawn_from_by_blocks_as_by_tokens() -> None:
 def test_lora_is_called_and_may_be_switched_off(dora: bool) -> None:
     model = small("qwen2")
     before = sampled(model, PROMPTS)
-    targets = ["q_proj", "v_proj", "o_proj", "down_proj"]
-    adapted = with_lora(model, target_modules=targets, lora_dropout=0.5, use_dora=dora)
+    adapted = with_lora(
+        model, target_modules=["q_proj", "v_proj", "o_proj", "down_proj"], lora_dropout=0.5, use_dora=dora
+    )
     assert decoding_of(adapted) == "plain step"
     adapted.train()  # dropout is off while sampling
     rows = sampled(adapted, PROMPTS)

@@ -170,19 +170,10 @@ def test_a_run_trains_weights_in_the_number_format_asked_for(
     assert {name: arguments[name] for name in ("bf16", "fp16") if name in arguments} == precision
 
 
-class Block(nn.Module):
-    """Two linear layers under one name each, as in a transformer's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.q_proj, self.v_proj = nn.Linear(6, 6), nn.Linear(6, 6)
-
-
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([Block(), Block()])
-        self.head = nn.Linear(6, 2)
+def two_layers() -> nn.Module:
+    """Two blocks of two linear layers, named as in a transformer, and a head."""
+    blocks = [nn.ModuleDict({"q_proj": nn.Linear(6, 6), "v_proj": nn.Linear(6, 6)}) for _ in range(2)]
+    return nn.ModuleDict({"layers": nn.ModuleList(blocks), "head": nn.Linear(6, 2)})
 
 
 @pytest.mark.parametrize(
@@ -195,12 +186,12 @@ class Model(nn.Module):
 )
 def test_the_targets_get_the_adapter(targets: Any, expected: set[str]) -> None:
     section = PolicySection(lora=LoraConfig(r=2, targets=targets))
-    adapted = peft.get_peft_model(Model(), lora_config(section, None)).base_model.model
+    adapted = peft.get_peft_model(two_layers(), lora_config(section, None)).base_model.model
     assert {name for name, module in adapted.named_modules() if hasattr(module, "lora_A")} == expected
 
 
 def test_only_quantised_weights_are_prepared_for_an_adapter() -> None:
-    model = Model()
+    model = two_layers()
     assert prepared(model) is model
     assert all(weight.requires_grad for weight in model.parameters())
     model.is_quantized = model.is_loaded_in_4bit = True  # type: ignore[assignment]
