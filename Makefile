@@ -5,16 +5,18 @@ BIN := .venv/bin
 WORKERS ?= 3
 # Scripts whose types are checked, with all that they import.
 SCRIPTS := $(wildcard workbench/views/*.js workbench/views/drawing/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
-# What does not wait for each other is done side by side: a browser is installed while packages are, types are checked beside style.
+# What does not wait for each other is done side by side: a browser is installed while packages are, style and types are checked while tests run.
 MAKEFLAGS += --jobs=2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test extras gpu real engines lint types style fmt bench docs notebooks screenshots space browser clean
+.PHONY: app test suite extras gpu real engines lint types style fmt bench docs notebooks screenshots space browser clean
 
 app: .venv/app
 	$(BIN)/python app.py $(ARGS)
 
-test: lint browser
+test: suite lint
+
+suite: .venv/test browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: types style

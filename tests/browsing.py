@@ -57,6 +57,18 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Two processes that only loop, beside the browser and the app."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
 @dataclass(frozen=True)
 class App:
     """A served page: its address, and the token its link was printed with."""

@@ -66,7 +66,7 @@ def test_groups_are_looked_through_rewards_checked_and_a_bad_file_leaves_them_th
     expect(page.locator("#door-groups tbody tr")).to_have_count(12)
     page.locator("#door-next").click()
     expect(where).to_contain_text("2 of 12")
-    page.locator("#door-groups [aria-selected=true]").focus()
+    page.locator("#door-groups [data-row='1'][aria-selected=true]").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(where).to_contain_text("3 of 12")

@@ -12,6 +12,7 @@ from tests.browsing import (
     SECONDS,
     App,
     add_own_reward,
+    busy_machine,
     choose,
     expect_rollouts,
     heard,
@@ -98,7 +99,8 @@ def test_invariant_no_answer_of_the_page_sets_a_value_that_somebody_may_be_typin
         expect(page.locator("#example input")).to_have_value("2")
         expect(page.locator("#scheme input")).to_have_value("outcome")
         expect(page.locator(REGEX)).to_have_value("mine")
-        what_is_typed_after_the_fields_before_were_left_stays(page)
+        with busy_machine():
+            what_is_typed_after_the_fields_before_were_left_stays(page)
         page.wait_for_function(NO_FRAME, polling=1000)  # a page that nobody touches rests
 
         page.emulate_media(reduced_motion="reduce")

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.generation.vllm_generation import VLLMGeneration
 
 from workbench.credit import credit_group
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, RewardError
 from workbench.rewards import Reward, score_group
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.trainer import ProcessGRPOTrainer
@@ -276,6 +277,15 @@ def test_what_a_reward_cannot_judge_is_unscored_in_training_too(tiny, tmp_path):
     logged = {name: values[-1] for name, values in trainer._metrics["train"].items()}
     assert (logged["reward"], logged["rewards/fmt/mean"]) == (pytest.approx(1.0), pytest.approx(0.5))
     assert logged["reward_std"] == pytest.approx(0.5**0.5)  # of the two that are scored
+
+
+@pytest.mark.parametrize("value", [[math.nan] * 4, [0.0, 0.0, 1e30, 0.0], {"a": 1}, [1.0]], ids=str)
+def test_raw_functions_get_the_previews_checks(tiny, tmp_path, value):
+    def bad(**arguments):
+        return value
+
+    with pytest.raises(RewardError, match="'bad'"):
+        ours(tiny, tmp_path, bad)._generate_and_score_completions(rows(PLAIN))
 
 
 def test_without_step_rewards_the_scheme_is_outcome(tiny, tmp_path):

@@ -65,6 +65,20 @@ def test_a_run_on_a_process_reward_model(tmp_path):
     assert seen > 8
 
 
+def test_a_run_on_monte_carlo_values(tmp_path):
+    """The same run twice: of two continuations a step's value is 0, a half or 1."""
+
+    def stored(name: str) -> list[Credit]:
+        rewards = [{"name": "values", "kind": "step", "monte_carlo": {"continuations": 2}}]
+        run = trained(config(rewards, run={"steps": 1}, method={"prompts_per_step": 1}), tmp_path / name)
+        return list(RunDir(run.path).rollouts.read(1))
+
+    one, two = stored("one"), stored("two")
+    assert [credit.advantages.tobytes() for credit in one] == [credit.advantages.tobytes() for credit in two]
+    assert {value for credit in one for row in credit.scored.step_rewards for value in row} <= {0.0, 0.5, 1.0}
+    assert any(credit.advantages.any() for credit in one)
+
+
 # --- a judge, and a coroutine function of own code --------------------------------------------------------------------
 
 COROUTINE = """
