@@ -232,7 +232,6 @@ def runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
 _opened = ExitStack()
 _apps: list[App] = []
 _browsers: list[Browser] = []
-_pages: list[Page] = []
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -252,7 +251,6 @@ def pytest_sessionfinish() -> None:
 def _close() -> None:
     _apps.clear()
     _browsers.clear()
-    _pages.clear()
     _opened.close()
 
 
@@ -269,8 +267,6 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> App:
 @pytest.fixture
 def ending_app(app: App) -> Iterator[App]:
     """The app, for a file's last test, which ends it: files after that share another."""
-    for page in _pages:
-        page.close()
     yield app
     _close()
 
@@ -300,13 +296,12 @@ def browser() -> Browser:
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Browser, app: App) -> Page:
-    """A page that files share, as the app is."""
+def opened(browser: Browser, app: App) -> Iterator[Page]:
+    """A page that a file's tests share."""
     from tests.browsing import visit
 
-    if not _pages:
-        _pages.append(_opened.enter_context(visit(browser, app.url)))
-    return _pages[0]
+    with visit(browser, app.url) as page:
+        yield page
 
 
 @pytest.fixture

@@ -317,8 +317,7 @@ def test_a_large_group_is_drawn_token_by_token_as_it_comes_into_sight(show) -> N
         drawn = page.locator(".rollout .text").evaluate_all(
             "nodes => nodes.map((node) => node.querySelectorAll('i').length)"
         )
-        assert drawn[:5] == [1024] * 5
-        assert 0 in drawn
+        assert (drawn[0], drawn[-1]) == (1024, 0)
         assert cards.nth(15).locator(".text").text_content() == rollouts[15].text
         cards.nth(7).scroll_into_view_if_needed()
         expect(cards.nth(7).locator("i")).to_have_count(1024)

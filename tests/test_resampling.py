@@ -153,7 +153,7 @@ class FakeTrainer:
             for i, ids in enumerate(prompt_ids)
         ]
 
-    def scored(self, inputs: Any, prompts: Any, rollouts: Any) -> Share:
+    def score_own_share(self, inputs: Any, prompts: Any, rollouts: Any) -> Share:
         return Share([SimpleNamespace(prompt=prompt) for prompt in prompts], reward_errors=1)
 
     def gathered(self, share: Share) -> list[Share]:

@@ -20,17 +20,19 @@ from workbench.training.methods import RunConfig
 VIEWERS, ROWS = 8, 30
 
 
-def live_element(client: httpx.Client) -> int:
+def live_element(app: App) -> int:
     """The element of the Train tab whose server functions the page's script calls."""
-    components = client.get("config").json()["components"]
+    components = httpx.get(f"{app.url}config", headers=app.headers, timeout=60).json()["components"]
     return next(one["id"] for one in components if one["props"].get("elem_id") == "live")
 
 
+@pytest.mark.browser  # no Chromium, but before the test below, which ends the app
 def test_viewers_of_one_live_run_each_see_every_row_once(app: App, workspace: Path) -> None:
     """This process writes the run while eight pages poll, each with its own cursor."""
     run = RunDir.create(workspace, RunConfig(name="watched"))
     run.set_status("running", device="cpu")
     everybody_looks = threading.Barrier(VIEWERS + 1)
+    element = live_element(app)
 
     def drawn(panels: list[dict[str, Any]]) -> list[int]:
         """The steps of the loss that figures show: they hold all rows so far."""
@@ -39,7 +41,7 @@ def test_viewers_of_one_live_run_each_see_every_row_once(app: App, workspace: Pa
 
     def watch(number: int) -> list[int]:
         with httpx.Client(base_url=app.url, headers=app.headers, timeout=60) as client:
-            asked = {"component_id": live_element(client), "session_hash": f"viewer{number}", "fn_name": "poll"}
+            asked = {"component_id": element, "session_hash": f"viewer{number}", "fn_name": "poll"}
             cursor, seen, final = 0, list[int](), False
             everybody_looks.wait(60)
             while not final:

@@ -236,7 +236,7 @@ def wire_inspect(form: Form, services: Services) -> None:
     wire_rewards(form, services)
     _wire_examples(form)
     _wire_task(form)
-    _wire_undo(form)
+    _wire_undo(form, services)
     _wire_sampling(form, services)
     wire_door(form, services)
     wire_checks(form, services)
@@ -486,8 +486,12 @@ def _wire_task(form: Form) -> None:
     form.then_score(form.task.input(choose_task, [form.task, form.draft], outputs, **last))
 
 
-def _wire_undo(form: Form) -> None:
-    """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
+def _wire_undo(form: Form, services: Services) -> None:
+    """Undo brings back the whole page as it was, and can itself be undone, as Start over can, which ends sampling."""
+
+    def start_over(draft: PageState, session: str, data: Mapping[str, Any]) -> PageState:
+        services.sampling.cancel(session)
+        return handlers.first_draft()
 
     def brought_back(tab: Tab) -> Any:
         return gr.skip() if tab.undo is None else show_draft(form, tab, tab.draft, tab.undo, undo="Restored")
@@ -496,7 +500,7 @@ def _wire_undo(form: Form) -> None:
         [note.apply for note in form.undo_notes], brought_back, form.draft, form.outputs, queue=False, **PRIVATE
     )
     form.then_score(undone)
-    replaces(form, form.start_over.click, lambda *asked: handlers.first_draft(), undo="Reset to defaults")
+    replaces(form, form.start_over.click, start_over, undo="Reset to defaults")
     form.sample.click(lambda: [""] * len(form.undo_notes), None, list(form.undo_notes), queue=False, **PRIVATE)
 
 
@@ -525,8 +529,7 @@ def _wire_sampling(form: Form, services: Services) -> None:
     ):
         sampled = event(**sends, outputs=outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
         form.then_score(sampled)
-    for button in (form.cancel, form.start_over):
-        wire_cancel(button, services.sampling)
+    wire_cancel(form.cancel, services.sampling)
 
 
 # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
