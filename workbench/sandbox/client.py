@@ -250,12 +250,11 @@ class Sandbox(AbstractContextManager["Sandbox"]):
             if folder is not None and folder not in self._importable:
                 self._importable.append(folder)
                 self._end()  # what may be imported is said when the process starts
-            if (self.pid, code, name, kind) not in self._loaded:
+            about = self._loaded.get((self.pid, code, name, kind))
+            if about is None:
                 request = {"do": "load", "code": code, "name": name, "kind": kind}
-                self._note_loaded(
-                    code, name, self._run(request, max(self.loading, self.deadline), "loading of reward")[0], kind
-                )
-            about = self._loaded[self.pid, code, name, kind]
+                about, _ = self._run(request, max(self.loading, self.deadline), "loading of reward")
+                self._note_loaded(code, name, about, kind)
         parameters = [
             inspect.Parameter(one, inspect._ParameterKind[kind], default=... if has_default else inspect._empty)
             for one, kind, has_default in about["parameters"]
