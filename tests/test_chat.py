@@ -113,7 +113,7 @@ def test_an_argument_that_the_template_does_not_read_is_refused() -> None:
     check_template_kwargs(TEMPLATE, {"enable_thinking": True})
     switches = PromptSection.parse({"template_kwargs": {"enable_thinking": "False", "effort": "low"}}).template_kwargs
     assert switches == {"enable_thinking": False, "effort": "low"}
-    with pytest.raises(PolicyError, match=r"reads no 'enable_thinkin' .* did you mean 'enable_thinking'"):
+    with pytest.raises(PolicyError, match=r"'enable_thinkin' .* 'enable_thinking'"):
         check_template_kwargs(TEMPLATE, {"enable_thinkin": True})
 
 
@@ -301,9 +301,9 @@ def test_a_row_without_room_is_named_with_what_would_help(random_policy, capsys:
         fitted(random_policy, Task("t", [BRIEF, LONG], [BRIEF]))
     with pytest.raises(ConfigError, match=r"1 of 1 held-out prompts .*row 1 has"):
         fitted(random_policy, Task("t", [BRIEF], [ENDLESS]))
-    with pytest.raises(ConfigError, match="1 of 2 held-out prompts"):  # the second is the one that is measured
+    with pytest.raises(ConfigError, match="1 of 2"):  # the second is the one that is measured
         fitted(random_policy, Task("t", [BRIEF], [BRIEF, ENDLESS]), eval_skip=1, eval_prompts=1, watch_prompts=0)
-    with pytest.raises(ConfigError, match="2 of 2 training prompts"):  # nothing would be left
+    with pytest.raises(ConfigError, match="2 of 2"):  # nothing would be left
         fitted(random_policy, Task("t", [ENDLESS, ENDLESS], [BRIEF]), "skip")
     fitted(random_policy, Task("t", [BRIEF, LONG], [BRIEF]), "skip")
     assert capsys.readouterr().out == "task.long_prompts: skipped 1 of 2 training rows\n"

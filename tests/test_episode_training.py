@@ -111,7 +111,7 @@ def test_an_error_of_an_environment_ends_the_run_or_its_row(tmp_path, resampled)
         return build(config(fussy, method=method), tmp_path / how, listeners)
 
     credits: list[Credit] = []
-    with pytest.raises(EpisodeError, match=r"row \d, turn 1: environment 'Clerk' raised ValueError at line 6: never"):
+    with pytest.raises(EpisodeError, match=r"turn 1: environment 'Clerk'.* line 6"):
         trainer_of("run", credits).train()
     assert credits == []
     trainer = trainer_of("row", credits)

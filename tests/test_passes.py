@@ -100,7 +100,7 @@ def test_a_pass_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     passes.drop(after=3)
     assert passes.steps() == [3]
     assert passes.of_generation(4) == []
-    with pytest.raises(RunError, match=r"has no loss of step 4; stored are 1 steps from 3 to 3"):
+    with pytest.raises(RunError, match="step 4"):
         passes.read(4)
     (tmp_path / "run/passes/step-000003.parquet").write_bytes(b"PAR1")
     with pytest.raises(RunError, match="loss of run 'run' at step 3"):
@@ -108,7 +108,7 @@ def test_a_pass_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_pass_of_other_rollouts_is_refused() -> None:
-    with pytest.raises(CreditError, match="has 2 rollouts and 0 are here; give the groups stored for step 3"):
+    with pytest.raises(CreditError, match="step 3"):
         pass_losses([], a_pass())
 
 

@@ -57,7 +57,7 @@ def test_a_reference_policy_gives_the_log_probability_of_every_token(random_poli
     gaps = [p - q for row in other.rollouts for p, q in zip(row.logprobs, row.ref_logprobs, strict=True)]
     assert sum(gaps) / len(gaps) > 1
     foreign = replace(group, rollouts=(replace(group.rollouts[0], token_ids=(10**6,)),))
-    with pytest.raises(PolicyError, match=r"rollout 1 has the token id 1000000 and 'tiny' knows \d+; take"):
+    with pytest.raises(PolicyError, match=r"rollout 1.* 1000000"):
         with_reference(tiny, foreign)
     assert with_reference(random_policy, group, cancelled=lambda: True) is group
 

@@ -69,5 +69,5 @@ def test_chain_arithmetic_gives_its_teachers_right_answers() -> None:
     assert row.prompt == task[3].prompt
     assert task.answer_is_right(row.completion, task[3].columns)
     assert load_task("chain-arithmetic-tags").rows("demonstrations")[0].completion.startswith("<reasoning>")
-    with pytest.raises(TaskError, match="has no labelled steps; it has prompts, demonstrations, pairs"):
+    with pytest.raises(TaskError, match="labelled steps"):
         load_task("chain-arithmetic-tags").rows("labelled_steps")

@@ -283,7 +283,7 @@ def failing(tmp_path, **method) -> tuple[RunDir, ProcessGRPOTrainer]:
 
 def test_a_reward_that_raises_at_the_second_step_ends_the_run_with_its_line(tmp_path):
     run, trainer = failing(tmp_path)
-    with pytest.raises(RewardError, match="'mine' raised ZeroDivisionError at line 4") as caught:
+    with pytest.raises(RewardError, match=r"'mine'.* line 4") as caught:
         trainer.train()
     assert (caught.value.reward, caught.value.line) == ("mine", 4)
     assert trainer.state.global_step == 1
