@@ -224,9 +224,17 @@ CALM = """() => new Promise((then) =>
 """Every answer is there and drawn: no button is drawn anew under the pointer."""
 
 
-OPENING = """() => document.querySelector("#heatmap").heatmap.data.source?.some(
-  ([name, text]) => name === "pattern" && text.startsWith("(?m)^(?:Step"))"""
-"""True once the group that is drawn is cut as the first one is."""
+FIRST = [
+    "Start with 7, add 3, multiply by 8, add 8, subtract 7, add 7.",
+    "tiny, temperature 1, seed 0",
+    r"(?m)^(?:Step \d+|Answer): (starts)",
+    "step_correctness (step), answer_correctness (outcome)",
+    "process",
+]
+"""What the page opens with: prompt, policy, pattern, rewards and scheme."""
+OPENING = """(first) => JSON.stringify(first) === JSON.stringify(
+  document.querySelector("#heatmap").heatmap.data.source?.slice(0, 5).map(([, text]) => text))"""
+"""True once the group that is drawn is the first one, scored as it is then."""
 
 
 def is_event(request: Request) -> bool:
@@ -241,7 +249,7 @@ def start_over(page: Page) -> None:
     show_more(page)
     with page.expect_request(is_event):
         page.locator("#start-over").click()
-    page.wait_for_function(OPENING)
+    page.wait_for_function(OPENING, arg=FIRST)
     page.wait_for_function(CALM)
     page.wait_for_function(GROUP_DRAWN)
 

@@ -15,7 +15,15 @@ from workbench.training.methods import RunConfig
 from workbench.ui.handlers.checks import check_rewards
 from workbench.ui.handlers.example import choose_example, first_group, preview, read_as
 from workbench.ui.handlers.fields import credit_section
-from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group_rows, open_file, with_opened
+from workbench.ui.handlers.opening import (
+    Ask,
+    choose_group,
+    find_file,
+    find_rewards,
+    group_rows,
+    open_file,
+    with_opened,
+)
 from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import Services
@@ -312,3 +320,13 @@ def test_a_reload_and_notebook_code_have_the_reading(file, store, tmp_path):
     sampled = replace(first_group(), prompt=draft.prompt, columns=draft.columns)
     code = inspect_code(draft.but(group=sampled), tmp_path / "group.json")
     assert f"wb.load_task({file!r}, columns={{'prompt': 'q', 'answer': 'truth.value'}}, sample_seed=None)" in code
+
+
+def test_a_file_outside_the_workspace_is_not_opened_by_its_name(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "link").symlink_to(tmp_path)
+    assert find_file(" rows.jsonl ", workspace) == workspace.resolve() / "rows.jsonl"
+    for typed in ("/etc/passwd", "../other.jsonl", "~root/x", "link/other.jsonl", "a\0b"):
+        with pytest.raises(TaskError):
+            find_file(typed, workspace)
