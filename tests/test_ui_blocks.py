@@ -2,21 +2,19 @@
 
 import asyncio
 import copy
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
-import psutil
 import pytest
 from fastapi import FastAPI
 from gradio.state_holder import SessionState
 from starlette.testclient import TestClient
 
 from workbench.errors import ConfigError
-from workbench.ui import app
 from workbench.ui.blocks import KEPT_CLOSED, MOST_SESSIONS, Page, Sessions
 
 
@@ -139,30 +137,33 @@ def test_an_error_of_ours_is_the_callers_message() -> None:
         asyncio.run(run())
 
 
-def test_what_a_tab_took_goes_back_to_the_system_when_it_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))  # an app sets its own
+FILLED_AND_LEFT = """
+import asyncio, psutil, sys, threading
+from workbench.ui import app as page
 
-    async def make() -> gr.Blocks:
-        blocks = gr.Blocks()
-        monkeypatch.setattr(app, "build", lambda *_, **options: blocks)
-        app.create_app(tmp_path, token="")
-        return blocks
+async def make():
+    return page.create_app(sys.argv[1], token="")
 
-    kept = []
+build, built = page.build, []
+page.build = lambda *arguments, **options: built.append(build(*arguments, **options)) or built[0]
+asyncio.run(make())
+kept = []
 
-    def fill() -> None:
-        filled = [bytes(1000) for _ in range(20_000)]
-        kept.append(filled[-1])  # at the end of this thread's heap
+def fill():
+    filled = [bytes(1000) for _ in range(20_000)]
+    kept.append(bytes(1000))  # at the end of this thread's heap
 
-    events = asyncio.run(make()).fns.values()
-    (leave,) = [one.fn for one in events if any(event == "unload" for _, event in one.targets)]
-    before = psutil.Process().memory_info().rss
-    started = [threading.Thread(target=fill) for _ in range(8)]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join()
-    leave(SimpleNamespace(session_hash="tab"))
-    assert psutil.Process().memory_info().rss - before < 30e6  # of 160e6 in the threads' heaps
+before = psutil.Process().memory_info().rss
+started = [threading.Thread(target=fill) for _ in range(8)]
+for thread in started: thread.start()
+for thread in started: thread.join()
+(leave,) = [one for one in built[0].fns.values() if any(event == "unload" for _, event in one.targets)]
+leave.fn(SimpleNamespace(session_hash="tab"))
+print((psutil.Process().memory_info().rss - before) // 10**6)
+"""
+
+
+def test_what_a_tab_took_goes_back_to_the_system_when_it_leaves(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FILLED_AND_LEFT, str(tmp_path)]
+    grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert grown < 30  # megabytes, of 160 in the threads' heaps

@@ -378,7 +378,7 @@ class _Patient:
             return scores, [""] * len(cases), errors
 
     def board(self, form: str) -> dict[str, float | None]:
-        """Return the score of each strategy in a form; none of a reward that cannot be tried."""
+        """Return the score of each strategy in a form, None for each where the reward could not be tried."""
         if any(finding.name == "not tried" for finding in self.findings):
             return dict.fromkeys(STRATEGIES)
         cases = [Case(write_row(text, form, "1206"), "1206") for text in STRATEGIES.values()]

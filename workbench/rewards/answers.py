@@ -612,19 +612,21 @@ def read_chain(
     """
     if start is None or operations is None:
         return []
-    task, chain = _last_read.pop("", (None, None))
-    if chain is None or task != (start, operations) or not text_before.startswith(chain.text):
-        chain = _Chain(int(start), tuple((str(symbol), int(str(operand))) for symbol, operand in operations))
+    task = int(start), tuple((str(symbol), int(str(operand))) for symbol, operand in operations)
+    chain = _last_read.pop(task, None)
+    if chain is None or not text_before.startswith(chain.text):
+        chain = _Chain(*task)
     between, chain.text = text_before[len(chain.text) :], text_before + step
     chain.read(between)
     lines = chain.read(step)
+    _last_read.clear()
     if text_before[-1:] in ("", "\n") and chain.text.endswith("\n"):
-        _last_read[""] = (start, operations), chain
+        _last_read[task] = chain
     return lines
 
 
-_last_read: dict[str, tuple[Any, _Chain]] = {}
-"""Task and chain of the last call, if it ends in whole lines: the next step of the answer goes on from it."""
+_last_read: dict[tuple[int, tuple[tuple[str, int], ...]], _Chain] = {}
+"""The chain that the last call read, if it ends in whole lines: the next step of the answer goes on from it."""
 
 
 def goes_wrong_at(

@@ -522,7 +522,7 @@ def _wire_sampling(form: Form, services: Services) -> None:
             yield updates
 
     outputs = [form.drawing, form.sample_note, form.sample, form.cancel, *form.outputs]
-    # What has the tab sample now has just set its fields, which may not show it yet.
+    # ``sample_now`` changes with the fields, which may hold the old values still: the tab has the new ones.
     for event, sends in (
         (form.sample.click, sending(form, run)),
         (form.sample_now.change, {"fn": run, "inputs": [form.draft]}),
