@@ -139,6 +139,7 @@ def test_an_error_of_ours_is_the_callers_message() -> None:
 
 FILLED_AND_LEFT = """
 import asyncio, psutil, sys, threading
+from types import SimpleNamespace
 from workbench.ui import app as page
 
 async def make():

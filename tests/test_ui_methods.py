@@ -125,15 +125,17 @@ def test_the_next_run_says_how_it_differs_from_the_one_shown(tmp_path: Path, ser
 
 
 def test_the_fields_of_the_browser_own_their_values() -> None:
-    """What was sent before and overtaken changes nothing; what a replacement has set comes back with the next event."""
+    """What was overtaken on its way changes nothing, nor does what was sent before the page shows a replacement."""
     tab, field, other = Tab(draft_of()), "method.sampling.temperature", "method.sampling.num_generations"
     first = tab.draft
-    tab.set_all(3, {field: 0.5, other: 5})
-    tab.set_all(2, {field: 0.25, other: 4})
+    tab.set_all(3, 0, {field: 0.5, other: 5})
+    tab.set_all(2, 0, {field: 0.25, other: 4})
     assert (tab.draft.value(field), tab.draft.value(other)) == (0.5, 5)
-    tab.hold(tab.draft, first.with_value(field, 0.75))
-    tab.set_all(4, {field: 0.75, other: 5})  # as the page shows it: the field that was replaced, and the other as typed
-    assert (tab.draft.value(field), tab.draft.value(other)) == (0.75, 5)
+    told = tab.hold(tab.draft, first.with_value(field, 0.75), [field])
+    tab.set_all(4, 0, {field: 0.5, other: 6})  # sent before the page was told, which comes before it shows 0.75
+    assert (tab.draft.value(field), tab.draft.value(other)) == (0.75, 6)
+    tab.set_all(5, told, {field: 1.5, other: 6})
+    assert tab.draft.value(field) == 1.5
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -148,10 +150,10 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
     tab = Tab(draft_of())
     tab.choose("method.name", method)
     values = {leaf.name: show_value(leaf, draft.value(leaf.name)) for _, part in form_of(method) for leaf in part}
-    tab.set_all(1, values)
+    tab.set_all(1, 0, values)
     assert tab.draft.config() == config
     sent = tab.draft
-    tab.set_all(2, values)
+    tab.set_all(2, 0, values)
     assert tab.draft == sent  # the second time it is no news
     assert_given_back(draft, store, link_of(draft, ""))
 

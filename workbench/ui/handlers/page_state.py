@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -551,6 +551,7 @@ class Tab:
         self.draft = draft
         self._asked: dict[str, int] = {}
         self._turns: dict[str, int] = {}
+        self._holds, self._replaced = 0, dict[str, int]()
         self.answered: dict[str, PageState] = {}
         """The draft that was scored last, and the one that Train described last."""
         self.undo: PageState | None = None
@@ -588,12 +589,15 @@ class Tab:
             self.draft = draft
             return before != draft
 
-    def set_all(self, turn: int, values: Mapping[str, Any]) -> None:
-        """Set what fields hold, by path. ``turn`` counts what the page sends: what a later one overtook stays."""
+    def set_all(self, turn: int, replaced: int, values: Mapping[str, Any]) -> None:
+        """Set what fields hold, by path. ``turn`` counts what the page sends: what a later one overtook stays.
+
+        So does what was replaced (``hold``) since the page was told last, in answer to ``replaced``.
+        """
         with self._lock:
             draft = self.draft
             for path, value in values.items():
-                if turn >= self._turns.get(path, 0):
+                if turn >= self._turns.get(path, 0) and replaced >= self._replaced.get(path, 0):
                     self._turns[path] = turn
                     draft = draft.with_value(path, value) if is_news(draft, path, value) else draft
             self.draft = draft
@@ -611,11 +615,16 @@ class Tab:
             self.editing, self.outcome_weight = sent["editing"], sent["outcome_weight"]
             self.draft = self.draft.with_rewards(sent, estimates)
 
-    def hold(self, before: PageState, after: PageState) -> None:
-        """Hold what an event made of ``before``; rows that it changed get keys that the page has yet to show."""
+    def hold(self, before: PageState, after: PageState, changed: Iterable[str] = ()) -> int:
+        """Hold what an event made of ``before``; rows that it changed get keys that the page has yet to show.
+
+        Return its number, which the page sends once it shows it. Until then the fields ``changed`` stay as they are.
+        """
         rows = tuple(row if row == before.row(row.key) else row.but() for row in after.rows)
         with self._lock:
-            self.draft = after.but(rows=rows)
+            self.draft, self._holds = after.but(rows=rows), self._holds + 1
+            self._replaced |= dict.fromkeys(changed, self._holds)
+            return self._holds
 
     def asks(self, what: str = "scores") -> Callable[[], bool]:
         """Return a function that says whether the tab was not asked for the same since this call."""

@@ -179,8 +179,9 @@ class Form(SimpleNamespace):
     """The draft and the page's widgets by name; those of a part of the page are a namespace of their own.
 
     ``draft`` holds the ``Tab``, ``first`` is what it opens with. ``bound`` has the fields of the configuration by path,
-    each built once, ``leaves`` what they are; in ``turn`` the page numbers what it sends; ``methods`` are the columns
-    of what only a method has, ``schemes`` those of the options of the page's scheme and of the second.
+    each built once, ``leaves`` what they are; in ``turn`` the page numbers what it sends, and ``replaced`` has the
+    number of what it was last told to set; ``methods`` are the columns of what only a method has, ``schemes`` those of
+    the options of the page's scheme and of the second.
     ``task_preview`` shows the first rows of the task, beside the fields that say how they are read; they are folded
     away in ``task_fold``, which is in ``more``.
 
@@ -202,6 +203,7 @@ class Form(SimpleNamespace):
             *columns,
             self.train.start,
             self.rewards.rows,
+            self.replaced,
             *self.undo_notes,
         ]
 
@@ -271,28 +273,29 @@ def sending(
     lists = [form.rewards.rows] if paths is None else []
     count = len(sent) + len(lists)
 
-    def take(tab: Tab, turn: int, values: Sequence[Any]) -> Sequence[Any]:
-        tab.set_all(turn, dict(zip(sent, values[: len(sent)], strict=True)))
+    def take(tab: Tab, turn: int, replaced: int, values: Sequence[Any]) -> Sequence[Any]:
+        tab.set_all(turn, replaced, dict(zip(sent, values[: len(sent)], strict=True)))
         for listed in values[len(sent) : count]:
             tab.set_rewards(json.loads(listed), form.estimates)
         return values[count:]
 
-    def answered(request: gr.Request, tab: Tab, turn: int, *values: Any) -> Any:
-        return function(request, tab, *take(tab, turn, values))
+    def answered(request: gr.Request, tab: Tab, turn: int, replaced: int, *values: Any) -> Any:
+        return function(request, tab, *take(tab, turn, replaced, values))
 
-    def streamed(request: gr.Request, tab: Tab, turn: int, *values: Any) -> Iterator[Any]:
-        yield from function(request, tab, *take(tab, turn, values))
+    def streamed(request: gr.Request, tab: Tab, turn: int, replaced: int, *values: Any) -> Iterator[Any]:
+        yield from function(request, tab, *take(tab, turn, replaced, values))
 
     return {
         "fn": streamed if isgeneratorfunction(function) else answered,
-        "inputs": [form.draft, form.turn, *(form.bound[path] for path in sent), *lists, *more],
+        "inputs": [form.draft, form.turn, form.replaced, *(form.bound[path] for path in sent), *lists, *more],
         "js": COUNT,
     }
 
 
-COUNT = """(tab, _, ...values) => {
-  globalThis.changesSent = (globalThis.changesSent ?? 0) + 1;
-  return [tab, globalThis.changesSent, ...values];
+COUNT = """(tab, _, replaced, ...values) => {
+  const told = (globalThis.changes ??= { sent: 0, replaced: 0 });
+  told.replaced = Math.max(told.replaced, replaced);
+  return [tab, ++told.sent, told.replaced, ...values];
 }"""
 """Numbers the changes that are sent: Gradio sends two of one moment side by side, and one may overtake the other."""
 
@@ -369,18 +372,19 @@ def replaces(form: Form, event: Any, change: Callable[..., PageState | None], *,
     form.then_score(event(replaced, form.draft, form.outputs, queue=False, **PRIVATE))
 
 
-def show_draft(form: Form, tab: Tab, before: PageState, after: PageState, *, undo: str = "") -> Updates:
+def show_draft(
+    form: Form, tab: Tab, before: PageState, after: PageState, *, undo: str = "", typed: str = ""
+) -> Updates:
     """Return what to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
 
     The tab holds ``after`` then; what was typed since ``before`` comes with the next event. ``undo`` says what was
-    replaced or removed, beside a button that brings ``before`` back.
+    replaced or removed, beside a button that brings ``before`` back; ``typed`` is a field that the page leaves as it is
+    where somebody typed into it meanwhile.
     """
-    tab.hold(before, after)
-    updates: Updates = {
-        field: gr.update(value=show_value(form.leaves[path], after.value(path)))
-        for path, field in form.bound.items()
-        if before.value(path) != after.value(path)
-    }
+    changed = [path for path in form.bound if before.value(path) != after.value(path)]
+    updates: Updates = {form.replaced: tab.hold(before, after, [path for path in changed if path != typed])}
+    for path in changed:
+        updates[form.bound[path]] = gr.update(value=show_value(form.leaves[path], after.value(path)))
     if before.credit != after.credit:
         updates |= scheme_view(form, CREDIT, after)
     if before.compare != after.compare:

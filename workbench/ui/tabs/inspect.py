@@ -370,7 +370,7 @@ def _wire_pattern(form: Form, score: Score, outputs: list[Any]) -> None:
             pattern = chosen(before, *given)
             if typed != before.regex or pattern == (before.regex, before.kind):
                 return {answer: ""}
-            updates = show_draft(form, tab, before, before.with_pattern(*pattern))
+            updates = show_draft(form, tab, before, before.with_pattern(*pattern), typed=REGEX)
             told = json.dumps([typed, updates.pop(regex, {})])
             del updates[form.preset]  # said with the scores, by the last that is asked
             return updates | score(request, tab) | {answer: told}
