@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -142,7 +143,7 @@ def _credit(scored: ScoredGroup, assigned: _Assigned, scheme: str, further: Mapp
         warnings.append("the step pattern matches nothing in any answer, so each is one step")
     carried = main.normalised * main.factor + 0.0  # no minus zero of a group that is gated
     normalised = tuple(
-        tuple(None if np.isnan(value) else float(value) for value in carried[main.offsets[i] : main.offsets[i + 1]])
+        tuple(None if isnan(value) else value for value in carried[main.offsets[i] : main.offsets[i + 1]].tolist())
         if per_step
         else (None,) * len(step_scores.rewards)
         for i, step_scores in enumerate(scored.scored)

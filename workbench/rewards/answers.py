@@ -612,7 +612,7 @@ def read_chain(
     """
     if start is None or operations is None:
         return []
-    task = int(start), tuple((str(symbol), int(str(operand))) for symbol, operand in operations)
+    task = _read_task(start, tuple(map(tuple, operations)))
     chain = _last_read.pop(task, None)
     if chain is None or not text_before.startswith(chain.text):
         chain = _Chain(*task)
@@ -623,6 +623,11 @@ def read_chain(
     if text_before[-1:] in ("", "\n") and chain.text.endswith("\n"):
         _last_read[task] = chain
     return lines
+
+
+@lru_cache(maxsize=64)
+def _read_task(start: int, operations: tuple[tuple[object, ...], ...]) -> tuple[int, tuple[tuple[str, int], ...]]:
+    return int(start), tuple((str(symbol), int(str(operand))) for symbol, operand in operations)
 
 
 _last_read: dict[tuple[int, tuple[tuple[str, int], ...]], _Chain] = {}

@@ -69,9 +69,16 @@ class CreditPart:
     def has_values(self, i: int) -> npt.NDArray[np.bool_]:
         return np.asarray(~np.isnan(self.normalised[self.offsets[i] : self.offsets[i + 1]]))
 
-    def carried(self, i: int) -> Floats:
-        """Return what a token whose first step to end at or after it (or whose own step) is k gets: (K_i,) or (1,)."""
+    def carried(self, i: int, only: Sequence[int] | None = None) -> Floats:
+        """Return what a token whose first step to end at or after it (or whose own step) is k gets: (K_i,) or (1,).
+
+        ``only`` are the entries that are not counted as 0, by default all.
+        """
         amounts = self.amounts(i)
+        if only is not None:
+            kept = np.zeros_like(amounts)
+            kept[list(only)] = amounts[list(only)]
+            amounts = kept
         if self.carry in ("own", "all"):
             return amounts
         sums = suffix_sums(amounts, self.gamma)
@@ -79,9 +86,10 @@ class CreditPart:
             sums = sums / np.maximum(np.cumsum(self.has_values(i)[::-1])[::-1], 1)
         return np.asarray(sums)
 
-    def laid_out(self, i: int, spans: Spans, length: int) -> Floats:
-        """This part in the tokens of completion i, (T_i,): ``spans`` are its units' (first, last) tokens."""
-        carried = self.carried(i)
+    def laid_out(self, i: int, spans: Spans, length: int, only: Sequence[int] | None = None) -> Floats:
+        """This part in the tokens of completion i, (T_i,): ``spans`` are its units' (first, last) tokens, ``only`` as
+        for ``carried``."""
+        carried = self.carried(i, only)
         if self.carry == "all":
             return np.full(length, carried[0])
         row = np.zeros(length)
@@ -203,7 +211,7 @@ class Credit:
             for rollout, first in zip(group.rollouts, group.copy_of, strict=True)
         )
 
-    @property
+    @cached_property
     def in_loss(self) -> ScoredGroup:
         """The counted rollouts alone, numbered anew."""
         scored, kept = self.scored, self.is_counted
@@ -214,7 +222,7 @@ class Credit:
             labels=tuple(compress(scored.labels, kept)),
         )
 
-    @property
+    @cached_property
     def loss_rows(self) -> npt.NDArray[np.float32]:
         """The advantages with 0 where the loss does not count the rollout, (G, T_max) float32."""
         return self.advantages * np.array(self.is_counted, dtype=np.float32)[:, None]

@@ -249,7 +249,7 @@ class ScoredGroup:
         """Return which tokens of each completion the policy sampled; None for all."""
         return [rollout.mask for rollout in self.group.rollouts]
 
-    @property
+    @cached_property
     def step_states(self) -> list[list[Hashable]]:
         """Return what stands for the state in which each step begins: its turn's, and what the turn says before."""
         states: list[list[Hashable]] = []

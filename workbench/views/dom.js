@@ -69,6 +69,16 @@ export function say(node, text) {
   setText(node, text ?? "");
 }
 
+/** @param {Element} node @param {Element[]} children Gives it these; what it has of them at the same place stays. */
+export function replaceEach(node, children) {
+  children.forEach((child, i) => {
+    const before = node.children[i];
+    if (!before) node.append(child);
+    else if (!before.isEqualNode(child)) before.replaceWith(child);
+  });
+  while (node.children.length > children.length) node.lastElementChild?.remove();
+}
+
 /** @type {WeakMap<Element, string>} */
 const drawnFor = new WeakMap();
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import compress, repeat
 from statistics import fmean
 from typing import Any
 
@@ -139,7 +140,7 @@ class _Group:
             everyone=[i for i, is_counted in enumerate(kept) if is_counted],
             pushes=credit.pushes[0],
             step_pushes=credit.pushes[1],
-            tokens=[[a for t, a in enumerate(row) if r.is_sampled(t)] for r, row in zip(rollouts, rows, strict=True)],
+            tokens=[list(compress(row, r.mask or repeat(1))) for r, row in zip(rollouts, rows, strict=True)],
             at=[[row[last] for _, last in s.spans] if row else [] for s, row in zip(scored.scored, rows, strict=True)],
             outcomes=in_loss(scored.outcomes or [None] * len(kept), None),
             steps=in_loss(scored.step_rewards, []),
@@ -177,10 +178,8 @@ class _Group:
         raw = np.zeros(0) if part is None else part.raw[part.offsets[i] : part.offsets[i + 1]]
         if part is None or not (np.isnan(raw) | (raw == np.array(rewards, dtype=np.float64))).all():
             return False
-        factor = np.zeros_like(part.factor)
-        chosen = part.offsets[i] + np.array([0] if steps is None else steps, dtype=int)
-        factor[chosen] = part.factor[chosen]
-        paid = replace(part, factor=factor).laid_out(i, self.credit.spans(part, i), len(pushed))
+        only = (0,) if steps is None else steps
+        paid = part.laid_out(i, self.credit.spans(part, i), len(pushed), only)
         at = pushed.nonzero()[0] if of is None else scored.spans[of][1]
         return float(2 * paid[at].sum() * np.sign(pushed[at].sum())) >= abs(float(pushed[at].sum()))
 

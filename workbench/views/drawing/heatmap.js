@@ -5,6 +5,7 @@
 
 /** @import { GroupPayload } from "../payloads.d.ts" */
 /** @import { Measure, Place, Prepared, Why } from "./payload.js" */
+/** @import { Boxes } from "./replacing.js" */
 /** @import { Stream } from "./stream.js" */
 
 import { el } from "../dom.js";
@@ -118,7 +119,7 @@ export class Heatmap {
 
   /** @param {GroupPayload | string} payload */
   draw(payload) {
-    const focused = focusedStep(this.cards);
+    const focused = focusedStep(this.cards), boxes = boxesOf(this.cards); // before anything changes the layout
     const { prompt } = this.data;
     this.data = prepare(typeof payload === "string" ? JSON.parse(payload) : payload);
     if (this.data.prompt !== prompt) this.forgetPin();
@@ -131,7 +132,7 @@ export class Heatmap {
     this.unfoldPinned();
     this.drawHead();
     this.root.classList.remove("dim");
-    this.redraw(focused);
+    this.redraw(focused, boxes);
   }
 
   /** What the group can be coloured by; what was chosen stays chosen while it is missing. */
@@ -141,9 +142,9 @@ export class Heatmap {
     this.legend.offer(this.offered, this.measure);
   }
 
-  /** @param {ReturnType<typeof focusedStep>} focused Draws every card anew. */
-  redraw(focused) {
-    this.drawCards(focused?.g ?? null);
+  /** @param {ReturnType<typeof focusedStep>} focused @param {Boxes} [boxes] of the cards. Draws every card anew. */
+  redraw(focused, boxes = boxesOf(this.cards)) {
+    this.drawCards(focused?.g ?? null, boxes);
     this.colour();
     this.arrange();
     this.tip.hide();
@@ -193,21 +194,25 @@ export class Heatmap {
     this.cards.parentElement?.style.setProperty("--wh-longest", `${lineWidth(data)}`);
   }
 
-  /** @param {number | null} focused the rollout that has the focus. Draws the texts of the first cards token by token. */
-  drawCards(focused) {
+  /**
+   * Draws token by token what is in sight, or the first cards, and the others as they come near.
+   * @param {number | null} focused the rollout that has the focus @param {Boxes} boxes
+   */
+  drawCards(focused, boxes) {
     const shown = drawn(this.data, this.unfolded);
     const { places } = arranged(this.data, shown, this.order, this.finder.wish);
-    const boxes = boxesOf(this.cards);
     let tokens = 0;
     const articles = places.map((g, i) => {
       const folded = equalTo(this.data, g).some((copy) => !shown.includes(copy));
       tokens += this.data.rollouts[g].texts.length;
-      const plain = tokens > AT_ONCE && i > 0 && g !== focused && !isInSight(boxes.get(g));
+      const box = boxes.get(g);
+      const plain = (box ? !isInSight(box) : tokens > AT_ONCE && i > 0) && g !== focused;
       return card(this.data, g, this.measure, { folded, plain });
     });
     this.nearing.disconnect();
-    replaceCards(this.cards, boxes, focused, articles);
-    for (const article of this.cards.querySelectorAll(".plain")) this.nearing.observe(article);
+    replaceCards(this.cards, boxes, focused, articles, () => {
+      for (const article of this.cards.querySelectorAll(".plain")) this.nearing.observe(article);
+    });
   }
 
   /** @param {Element} article @returns {Element} the card with its tokens, which are drawn if it has its plain text alone */

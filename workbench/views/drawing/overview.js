@@ -4,7 +4,7 @@
 /** @import { Credited, Measure, Place, Prepared } from "./payload.js" */
 /** @typedef {{ g: number, k: number }} Cell a rollout and a step of it, both from 0 */
 
-import { el } from "../dom.js";
+import { el, replaceEach } from "../dom.js";
 import { stepLabel } from "./cards.js";
 import { equalTo, named } from "./copies.js";
 import { ofWhole, tint } from "./measures.js";
@@ -12,7 +12,7 @@ import { ofWhole, tint } from "./measures.js";
 const SIZES = [[12, "wide"], [24, "middle"], [40, "narrow"]]; // most columns of a size; "least" beyond
 const FLAT = 20; // steps; more are drawn lower
 const LABEL_EVERY = 5; // of many steps
-const PART = 20; // cells of a column that are laid out together, once they are near what is in sight
+const PART = 30; // cells of a column that are laid out together, all but the first once they are near what is in sight
 export const MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];
 export const RIGHT = "✓";
 export const NOT_RIGHT = "⊘";
@@ -76,7 +76,9 @@ export class Overview {
     this.node.className = `overview ${size}${most > FLAT ? " flat" : ""}`;
     const isJudged = data.rollouts.some(({ right }) => (right ?? null) !== null);
     const columns = this.shown.map((g) => this.column(data, g, measure, limit));
-    this.node.replaceChildren(labels(most, isJudged, Boolean(data.other)), ...columns);
+    this.mark(null);
+    this.leaveTabOrder();
+    replaceEach(this.node, [labels(most, isJudged, Boolean(data.other)), ...columns]);
     const first = /** @type {HTMLElement | null} */ (this.node.querySelector(".cell"));
     if (first) first.tabIndex = 0;
     if (before) this.focus(before);
@@ -135,9 +137,13 @@ export class Overview {
   focus(cell) {
     const node = this.find(cell);
     if (!node) return;
-    for (const other of this.node.querySelectorAll('[tabindex="0"]')) other.setAttribute("tabindex", "-1");
+    this.leaveTabOrder();
     node.tabIndex = 0;
     node.focus({ preventScroll: false });
+  }
+
+  leaveTabOrder() {
+    for (const cell of this.node.querySelectorAll('[tabindex="0"]')) cell.setAttribute("tabindex", "-1");
   }
 
   /** @param {KeyboardEvent} event Whether it was for a cell. */
