@@ -128,14 +128,16 @@ def test_the_fields_of_the_browser_own_their_values() -> None:
     """What was overtaken on its way changes nothing, nor does what was sent before the page shows a replacement."""
     tab, field, other = Tab(draft_of()), "method.sampling.temperature", "method.sampling.num_generations"
     first = tab.draft
-    tab.set_all(3, 0, {field: 0.5, other: 5})
-    tab.set_all(2, 0, {field: 0.25, other: 4})
+    tab.set_all({field: (3, 0, 0.5), other: (4, 0, 5)}, 0)
+    tab.set_all({field: (1, 0, 0.25), other: (2, 0, 4)}, 0)
     assert (tab.draft.value(field), tab.draft.value(other)) == (0.5, 5)
     told = tab.hold(tab.draft, first.with_value(field, 0.75), [field])
-    tab.set_all(4, 0, {field: 0.5, other: 6})  # sent before the page was told, which comes before it shows 0.75
+    tab.set_all({field: (5, 0, 0.5), other: (6, 0, 6)}, 0)  # before the page was told, which comes before it shows 0.75
     assert (tab.draft.value(field), tab.draft.value(other)) == (0.75, 6)
-    tab.set_all(5, told, {field: 1.5, other: 6})
+    tab.set_all({field: (7, told, 1.5), other: (6, 0, 6)}, told)
     assert tab.draft.value(field) == 1.5
+    with pytest.raises(ConfigError, match="anew"):
+        Tab(draft_of()).set_all({}, told)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -150,10 +152,10 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
     tab = Tab(draft_of())
     tab.choose("method.name", method)
     values = {leaf.name: show_value(leaf, draft.value(leaf.name)) for _, part in form_of(method) for leaf in part}
-    tab.set_all(1, 0, values)
+    tab.set_all({path: (1, 0, value) for path, value in values.items()}, 0)
     assert tab.draft.config() == config
     sent = tab.draft
-    tab.set_all(2, 0, values)
+    tab.set_all({path: (2, 0, value) for path, value in values.items()}, 0)
     assert tab.draft == sent  # the second time it is no news
     assert_given_back(draft, store, link_of(draft, ""))
 

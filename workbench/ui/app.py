@@ -99,7 +99,7 @@ def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
         first = example.first_draft()
         form = Form(draft=gr.State(page_state.Tab(first)), first=first, bound={}, leaves={}, methods={}, schemes={})
         form.estimates = services.estimates
-        form.undo_notes, form.turn, form.replaced = [], gr.Number(0, visible=False), gr.Number(0, visible=False)
+        form.undo_notes, form.sent, form.replaced = [], gr.Textbox("", visible=False), gr.Number(0, visible=False)
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
                 build_inspect(form, services)

@@ -589,15 +589,19 @@ class Tab:
             self.draft = draft
             return before != draft
 
-    def set_all(self, turn: int, replaced: int, values: Mapping[str, Any]) -> None:
-        """Set what fields hold, by path. ``turn`` counts what the page sends: what a later one overtook stays.
+    def set_all(self, changes: Mapping[str, tuple[int, int, Any]], replaced: int) -> None:
+        """Set what fields were changed to, by path: (turn, replaced, value), as the page sends them.
 
-        So does what was replaced (``hold``) since the page was told last, in answer to ``replaced``.
+        ``turn`` counts the page's changes: what a later one overtook stays. So does what was replaced (``hold``) since
+        the field showed what it was set to in answer to ``replaced``. Raises ConfigError for a page that was told what
+        this tab was not: the tab was forgotten meanwhile.
         """
         with self._lock:
+            if replaced > self._holds:
+                raise ConfigError("the app no longer knows what this page shows; load the page anew")
             draft = self.draft
-            for path, value in values.items():
-                if turn >= self._turns.get(path, 0) and replaced >= self._replaced.get(path, 0):
+            for path, (turn, shown, value) in changes.items():
+                if turn > self._turns.get(path, 0) and shown >= self._replaced.get(path, 0):
                     self._turns[path] = turn
                     draft = draft.with_value(path, value) if is_news(draft, path, value) else draft
             self.draft = draft

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from inspect import isgeneratorfunction
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, get_origin
 
@@ -179,8 +180,8 @@ class Form(SimpleNamespace):
     """The draft and the page's widgets by name; those of a part of the page are a namespace of their own.
 
     ``draft`` holds the ``Tab``, ``first`` is what it opens with. ``bound`` has the fields of the configuration by path,
-    each built once, ``leaves`` what they are; in ``turn`` the page numbers what it sends, and ``replaced`` has the
-    number of what it was last told to set; ``methods`` are the columns of what only a method has, ``schemes`` those of
+    each built once, ``leaves`` what they are; ``sent`` is what was changed in them, and ``replaced`` the number of what
+    the page was last told to set; ``methods`` are the columns of what only a method has, ``schemes`` those of
     the options of the page's scheme and of the second.
     ``task_preview`` shows the first rows of the task, beside the fields that say how they are read; they are folded
     away in ``task_fold``, which is in ``more``.
@@ -243,61 +244,55 @@ def build_fields(form: Form, parts: Iterable[Part], more: Callable[[str], dict[s
 
 
 def on_change(form: Form, paths: Iterable[str], what: str, answer: Answer, outputs: Iterable[Any]) -> None:
-    """Have one event answer any change of these fields: it sends the values of all, and the latest wins.
+    """Have one event answer any change of these fields: it sends what was changed, and the latest wins.
 
     ``what`` names what is answered (``Tab.answered``): a draft that was answered already is not again.
     """
-    paths = list(paths)
+    paths = sorted(paths)
 
-    def changed(request: gr.Request, tab: Tab) -> Any:
+    def answer_change(request: gr.Request, tab: Tab) -> Any:
         before = tab.answered.get(what, form.first)
         return gr.skip() if before == tab.draft else answer(request, tab, before)
 
+    for _, own in groupby(paths, key=lambda path: path.rpartition(".")[0]):
+        names = list(own)
+        fields = [form.bound[path] for path in names]
+        keep = f"(replaced, ...values) => Workbench.changed({json.dumps(names)}, replaced, values)"
+        gr.on([changes(field) for field in fields], None, [form.replaced, *fields], None, js=keep, **PRIVATE)
     gr.on(
         [changes(form.bound[path]) for path in paths],
-        **sending(form, changed, paths),
+        **sending(form, answer_change, rewards=False),
         outputs=list(dict.fromkeys(outputs)),
         **LAST,
     )
 
 
-def sending(
-    form: Form, function: Callable[..., Any], paths: Sequence[str] | None = None, more: Sequence[Any] = ()
-) -> dict[str, Any]:
-    """Have an event send what fields hold, by default all of them and the rewards, before ``function`` reads the tab.
+def sending(form: Form, function: Callable[..., Any], *more: Any, rewards: bool = True) -> dict[str, Any]:
+    """Have an event send what was changed in fields, and the list of rewards, before ``function`` reads the tab.
 
     It is given the request, the tab, and what ``more`` widgets hold.
     """
+    lists = [form.rewards.rows] if rewards else []
     own = (KIND, METHOD, f"{CREDIT}.scheme", f"{COMPARE}.scheme")  # set by their own events, which others follow
-    sent = [path for path in form.bound if path not in own] if paths is None else paths
-    lists = [form.rewards.rows] if paths is None else []
-    count = len(sent) + len(lists)
 
-    def take(tab: Tab, turn: int, replaced: int, values: Sequence[Any]) -> Sequence[Any]:
-        tab.set_all(turn, replaced, dict(zip(sent, values[: len(sent)], strict=True)))
-        for listed in values[len(sent) : count]:
+    def take(tab: Tab, sent: str, replaced: int, given: Sequence[Any]) -> Sequence[Any]:
+        changes = {path: change for path, change in json.loads(sent or "{}").items() if path in form.bound}
+        tab.set_all({path: change for path, change in changes.items() if path not in own}, replaced)
+        for listed in given[: len(lists)]:
             tab.set_rewards(json.loads(listed), form.estimates)
-        return values[count:]
+        return given[len(lists) :]
 
-    def answered(request: gr.Request, tab: Tab, turn: int, replaced: int, *values: Any) -> Any:
-        return function(request, tab, *take(tab, turn, replaced, values))
+    def answered(request: gr.Request, tab: Tab, sent: str, replaced: int, *given: Any) -> Any:
+        return function(request, tab, *take(tab, sent, replaced, given))
 
-    def streamed(request: gr.Request, tab: Tab, turn: int, replaced: int, *values: Any) -> Iterator[Any]:
-        yield from function(request, tab, *take(tab, turn, replaced, values))
+    def streamed(request: gr.Request, tab: Tab, sent: str, replaced: int, *given: Any) -> Iterator[Any]:
+        yield from function(request, tab, *take(tab, sent, replaced, given))
 
     return {
         "fn": streamed if isgeneratorfunction(function) else answered,
-        "inputs": [form.draft, form.turn, form.replaced, *(form.bound[path] for path in sent), *lists, *more],
-        "js": COUNT,
+        "inputs": [form.draft, form.sent, form.replaced, *lists, *more],
+        "js": "(tab, _, ...given) => [tab, Workbench.allChanges(), ...given]",
     }
-
-
-COUNT = """(tab, _, replaced, ...values) => {
-  const told = (globalThis.changes ??= { sent: 0, replaced: 0 });
-  told.replaced = Math.max(told.replaced, replaced);
-  return [tab, ++told.sent, told.replaced, ...values];
-}"""
-"""Numbers the changes that are sent: Gradio sends two of one moment side by side, and one may overtake the other."""
 
 
 def scheme_view(form: Form, prefix: str, draft: PageState) -> Updates:

@@ -8,7 +8,6 @@ import random
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import gradio as gr
@@ -304,10 +303,10 @@ def _wire_scoring(form: Form, services: Services) -> None:
 
     outputs, schemes = score_outputs(form), {prefix: form.bound[f"{prefix}.scheme"] for prefix in (CREDIT, COMPARE)}
     elsewhere = {KIND, *(f"{prefix}.scheme" for prefix in schemes), *paths_of(task_form())}
-    sent = [path for path in form.inspected if path not in elsewhere]
-    sends = sending(form, score_news, sent)
+    scored = [path for path in form.inspected if path not in elsewhere]
+    sends = sending(form, score_news, rewards=False)
     form.then_score = lambda event: event.then(**sends, outputs=outputs, queue=False, **PRIVATE)
-    _wire_fields(form, services, score, sent, outputs)
+    _wire_fields(form, services, score, scored, outputs)
     for prefix, chooser in schemes.items():
 
         def choose(request: gr.Request, tab: Tab, scheme: str, prefix: str = prefix) -> Any:
@@ -351,9 +350,7 @@ def _wire_fields(form: Form, services: Services, score: Score, scored: list[str]
 
     rewards.rows.input(list_changed, [form.draft, rewards.rows], outputs, **LAST)
     # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
-    # Every key waits for what Gradio does with each value that is sent: those of a section are sent by themselves.
-    for _, own in groupby(sorted(scored), key=lambda path: path.rpartition(".")[0]):
-        on_change(form, own, "scores", answer, [*outputs, form.isolation_note])
+    on_change(form, scored, "scores", answer, [*outputs, form.isolation_note])
     on_change(form, paths_of(task_form()), "scores", read_rows, [*outputs, *form.outputs])
 
 

@@ -171,7 +171,7 @@ def wire_checks(form: Form, services: Services) -> None:
                 yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
 
         outputs = [part.findings, part.note, part.go, part.cancel]
-        sends = sending(form, run, more=more)
+        sends = sending(form, run, *more)
         part.go.click(**sends, outputs=outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
         wire_cancel(part.cancel, works, services.judges)
 
