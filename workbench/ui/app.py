@@ -99,7 +99,7 @@ def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
         first = example.first_draft()
         form = Form(draft=gr.State(page_state.Tab(first)), first=first, bound={}, leaves={}, methods={}, schemes={})
         form.estimates = services.estimates
-        form.undo_notes, form.sent, form.replaced = [], gr.Textbox("", visible=False), gr.Number(0, visible=False)
+        form.undo_notes, form.sent, form.replaced = [], gr.Textbox("", visible=False), element("replaced", "replaced")
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
                 build_inspect(form, services)
@@ -135,7 +135,7 @@ def build(services: session.Services, *, mcp: bool = False) -> gr.Blocks:
 
         opening_event = page.load(
             on_load,
-            [form.share.kept, form.draft],
+            [form.sent, form.draft],
             [*opening_outputs(form), tabs, form.train.inherited],
             js=READ_KEPT,
             queue=False,

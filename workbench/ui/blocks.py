@@ -9,6 +9,7 @@ import copy
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,7 +61,9 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
         """Have Gradio tell the page of the outputs of an event that change, and nothing of the others."""
         outputs = list(block_fn.outputs)
         values = _by_output(outputs, predictions)
-        changed = [i for i, value in enumerate(values) if not _is_skip(value)]
+        changed = [
+            i for i, value in enumerate(values) if not _is_skip(value) and not self._is_shown(outputs[i], value, state)
+        ]
         if len(outputs) < 2 or len(values) != len(outputs) or len(changed) == len(outputs):
             told: list[Any] = await super().postprocess_data(block_fn, predictions, state)
             return told
@@ -72,6 +75,18 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
             for i, value in zip(changed, told, strict=True):
                 answer[i] = value
         return answer
+
+    @cached_property
+    def _edited(self) -> set[int]:
+        """The elements whose values the page sets, too."""
+        return {target for function in self.fns.values() for target, event in function.targets if event == "input"}
+
+    def _is_shown(self, output: Block, value: Any, state: SessionState | None) -> bool:
+        """Return whether an element was told the same before, and note it."""
+        if not isinstance(state, _Session) or not isinstance(output, gr.HTML) or output._id in self._edited:
+            return False
+        before, state.told[output._id] = state.told.get(output._id), hash(value) if isinstance(value, str) else None
+        return before is not None and before == state.told[output._id]
 
 
 def _by_output(outputs: list[Block], predictions: list[Any] | dict[Any, Any]) -> list[Any]:
@@ -95,6 +110,8 @@ class _Session(SessionState):  # type: ignore[misc]  # Gradio says nothing of it
 
     def __init__(self, blocks: gr.Blocks) -> None:
         super().__init__(SimpleNamespace(default_config=blocks.default_config, blocks=()))
+        self.told: dict[int, int | None] = {}
+        """Of each element the hash of the text that it was told last."""
 
     def _update_config(self, key: int) -> None:
         pass

@@ -244,27 +244,23 @@ def build_fields(form: Form, parts: Iterable[Part], more: Callable[[str], dict[s
 
 
 def on_change(form: Form, paths: Iterable[str], what: str, answer: Answer, outputs: Iterable[Any]) -> None:
-    """Have one event answer any change of these fields: it sends what was changed, and the latest wins.
+    """Have a change of any of these fields answered: the latest wins.
 
-    ``what`` names what is answered (``Tab.answered``): a draft that was answered already is not again.
+    ``what`` names what is answered (``Tab.answered``): a draft that was answered already is not again. Each section has
+    an event of its own, as Gradio looks up all that an event listens to.
     """
-    paths = sorted(paths)
 
     def answer_change(request: gr.Request, tab: Tab) -> Any:
         before = tab.answered.get(what, form.first)
         return gr.skip() if before == tab.draft else answer(request, tab, before)
 
-    for _, own in groupby(paths, key=lambda path: path.rpartition(".")[0]):
+    for _, own in groupby(sorted(paths), key=lambda path: path.rpartition(".")[0]):
         names = list(own)
         fields = [form.bound[path] for path in names]
-        keep = f"(replaced, ...values) => Workbench.changed({json.dumps(names)}, replaced, values)"
-        gr.on([changes(field) for field in fields], None, [form.replaced, *fields], None, js=keep, **PRIVATE)
-    gr.on(
-        [changes(form.bound[path]) for path in paths],
-        **sending(form, answer_change, rewards=False),
-        outputs=list(dict.fromkeys(outputs)),
-        **LAST,
-    )
+        keep = f"(...values) => Workbench.changed({json.dumps(names)}, values)"
+        sends = sending(form, answer_change, rewards=False)
+        gr.on([changes(field) for field in fields], None, fields, None, js=keep, **PRIVATE)
+        gr.on([changes(field) for field in fields], **sends, outputs=list(dict.fromkeys(outputs)), **LAST)
 
 
 def sending(form: Form, function: Callable[..., Any], *more: Any, rewards: bool = True) -> dict[str, Any]:
@@ -273,24 +269,25 @@ def sending(form: Form, function: Callable[..., Any], *more: Any, rewards: bool 
     It is given the request, the tab, and what ``more`` widgets hold.
     """
     lists = [form.rewards.rows] if rewards else []
-    own = (KIND, METHOD, f"{CREDIT}.scheme", f"{COMPARE}.scheme")  # set by their own events, which others follow
+    own = {KIND, METHOD, f"{CREDIT}.scheme", f"{COMPARE}.scheme"}  # set by their own events, which others follow
 
-    def take(tab: Tab, sent: str, replaced: int, given: Sequence[Any]) -> Sequence[Any]:
-        changes = {path: change for path, change in json.loads(sent or "{}").items() if path in form.bound}
-        tab.set_all({path: change for path, change in changes.items() if path not in own}, replaced)
+    def take(tab: Tab, sent: str, given: Sequence[Any]) -> Sequence[Any]:
+        told = json.loads(sent)
+        paths = (form.bound.keys() & told["changes"].keys()) - own
+        tab.set_all({path: told["changes"][path] for path in paths}, told["replaced"])
         for listed in given[: len(lists)]:
             tab.set_rewards(json.loads(listed), form.estimates)
         return given[len(lists) :]
 
-    def answered(request: gr.Request, tab: Tab, sent: str, replaced: int, *given: Any) -> Any:
-        return function(request, tab, *take(tab, sent, replaced, given))
+    def answered(request: gr.Request, tab: Tab, sent: str, *given: Any) -> Any:
+        return function(request, tab, *take(tab, sent, given))
 
-    def streamed(request: gr.Request, tab: Tab, sent: str, replaced: int, *given: Any) -> Iterator[Any]:
-        yield from function(request, tab, *take(tab, sent, replaced, given))
+    def streamed(request: gr.Request, tab: Tab, sent: str, *given: Any) -> Iterator[Any]:
+        yield from function(request, tab, *take(tab, sent, given))
 
     return {
         "fn": streamed if isgeneratorfunction(function) else answered,
-        "inputs": [form.draft, form.sent, form.replaced, *lists, *more],
+        "inputs": [form.draft, form.sent, *lists, *more],
         "js": "(tab, _, ...given) => [tab, Workbench.allChanges(), ...given]",
     }
 
@@ -377,7 +374,7 @@ def show_draft(
     where somebody typed into it meanwhile.
     """
     changed = [path for path in form.bound if before.value(path) != after.value(path)]
-    updates: Updates = {form.replaced: tab.hold(before, after, [path for path in changed if path != typed])}
+    updates: Updates = {form.replaced: str(tab.hold(before, after, [path for path in changed if path != typed]))}
     for path in changed:
         updates[form.bound[path]] = gr.update(value=show_value(form.leaves[path], after.value(path)))
     if before.credit != after.credit:
