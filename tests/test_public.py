@@ -207,6 +207,13 @@ def config(served: TestClient) -> dict[str, Any]:
     return served.get("/config").json()  # type: ignore[no-any-return]
 
 
+def test_an_event_names_few_components(config: dict[str, Any]) -> None:
+    """Gradio looks through the whole page for each that one names, then and at all later events of the page."""
+    sizes = [len(one["inputs"]) for one in config["dependencies"] if one["backend_fn"] and one["targets"]]
+    assert len(sizes) > 20
+    assert max(sizes) <= 10
+
+
 def element(config: dict[str, Any], name: str) -> dict[str, Any]:
     return next(part for part in config["components"] if part["props"].get("elem_id") == name)
 

@@ -68,6 +68,25 @@ def test_what_an_event_leaves_is_not_built_anew() -> None:
     assert [state[output._id] is output for output in outputs if not output.stateful] == [True, False, True, True]
 
 
+def test_an_element_is_told_what_it_does_not_show() -> None:
+    async def run() -> list[list[bool]]:
+        with Page() as page:
+            shown, edited, text = gr.HTML(), gr.HTML(), gr.Textbox()
+            page.load(lambda: None, None, [shown, edited, text])
+            edited.input(lambda: None)
+        sessions = Sessions()
+        sessions.set_blocks(page)
+        tab, other = sessions["tab"], sessions["other"]
+        told = []
+        for state, value in [(tab, "a"), (tab, "a"), (other, "a"), (tab, gr.update(value="b")), (tab, "a")]:
+            answer = await page.postprocess_data(page.fns[0], [copy.copy(value) for _ in range(3)], state)
+            told.append([one != gr.skip() for one in answer])
+        return told
+
+    # What somebody may have changed is told every time.
+    assert asyncio.run(run()) == [[True] * 3, [False, True, True], [True] * 3, [True] * 3, [True] * 3]
+
+
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
