@@ -111,16 +111,20 @@ export class Pin {
     this.view.overview.mark(null);
   }
 
-  /** @param {Credited} rollout @param {"a" | "b"} which Asks for the terms that the payload did not bring. */
+  /** @param {Credited} rollout @param {"a" | "b"} which Asks for the terms that the payload did not bring, once all else is painted. */
   ask(rollout, which) {
     const { place, view } = this;
     if (!rollout.advantages || !view.explain || !place) return;
-    const { data } = view;
-    view.explain(place.g, place.t, which).then((why) => {
-      if (!why || place !== this.place || data !== view.data) return; // another token or another drawing by now
-      (rollout.why ??= []).push(why);
-      this.show();
-      this.uncover();
-    }, () => {}); // the rest of the details stands without it
+    const { data } = view, isStill = () => place === this.place && data === view.data;
+    requestAnimationFrame(() =>
+      setTimeout(async () => {
+        if (!isStill()) return; // another token or another drawing by now
+        const why = await view.explain?.(place.g, place.t, which).catch(() => null); // the rest stands without it
+        if (!why || !isStill()) return;
+        (rollout.why ??= []).push(why);
+        this.show();
+        this.uncover();
+      })
+    );
   }
 }
