@@ -61,6 +61,9 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
     monkeypatch.chdir(ROOT / "notebooks")
     monkeypatch.setenv("WORKBENCH_WORKSPACE", str(tmp_path))
     monkeypatch.setenv("WORKBENCH_NOTEBOOK_BUDGET", "test")
+    # As in a kernel, whichever test imported Plotly.
+    monkeypatch.setattr("plotly.io.renderers.default", "plotly_mimetype")
+    monkeypatch.setattr("plotly.io.renderers.render_on_display", True)
     shell = InteractiveShell.instance()
     register(shell)
     shell.display_pub = CapturingDisplayPublisher()  # also of what a thread shows after its cell

@@ -61,10 +61,9 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
         """Have Gradio tell the page of the outputs of an event that change, and nothing of the others."""
         outputs = list(block_fn.outputs)
         values = _by_output(outputs, predictions)
-        changed = [
-            i for i, value in enumerate(values) if not _is_skip(value) and not self._is_shown(outputs[i], value, state)
-        ]
-        if len(outputs) < 2 or len(values) != len(outputs) or len(changed) == len(outputs):
+        pairs = list(zip(outputs, values, strict=True))
+        changed = [i for i, pair in enumerate(pairs) if not _is_skip(pair[1]) and not self._is_shown(*pair, state)]
+        if len(outputs) < 2 or len(changed) == len(outputs):
             told: list[Any] = await super().postprocess_data(block_fn, predictions, state)
             return told
         answer: list[Any] = [None if output.stateful else gr.skip() for output in outputs]
@@ -90,12 +89,13 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
 
 
 def _by_output(outputs: list[Block], predictions: list[Any] | dict[Any, Any]) -> list[Any]:
-    """Return an event's values output by output; none where that is not plain to see, which Gradio then looks at."""
+    """Return an event's values output by output; None each where Gradio is to look which they are."""
     if _is_skip(predictions):
         return [predictions] * len(outputs)
-    if not isinstance(predictions, dict):
-        return list(predictions) if isinstance(predictions, (list, tuple)) else []
-    return [predictions.get(output, gr.skip()) for output in outputs] if predictions.keys() <= set(outputs) else []
+    if isinstance(predictions, dict) and predictions.keys() <= set(outputs):
+        return [predictions.get(output, gr.skip()) for output in outputs]
+    are_several = isinstance(predictions, (list, tuple)) and len(predictions) == len(outputs) > 1
+    return list(predictions) if are_several else [None] * len(outputs)
 
 
 def _is_skip(value: Any) -> bool:

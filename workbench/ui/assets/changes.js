@@ -8,6 +8,7 @@ import { follow } from "./widget.js";
 
 /** @type {Map<string, Change>} */
 const changes = new Map();
+const FRAMES = 3, LONGEST_FRAME = 100; // milliseconds
 let turns = 0;
 let told = 0;
 
@@ -27,3 +28,15 @@ export function changed(paths, values) {
 
 /** All changes, which carry numbers: Gradio sends two events of one moment side by side, and one may overtake the other. */
 export const allChanges = () => JSON.stringify({ replaced: told, changes: Object.fromEntries(changes) });
+
+/** The same for a button: Gradio tells of what was typed just before it was pressed a frame or two later. */
+export async function changesAtPress() {
+  for (let frame = 0; frame < FRAMES; frame++) await new Promise(afterFrame);
+  return allChanges();
+}
+
+/** @param {(value: unknown) => void} next Called after a frame; on a page that is not shown there is none. */
+function afterFrame(next) {
+  requestAnimationFrame(() => setTimeout(next));
+  setTimeout(next, LONGEST_FRAME);
+}

@@ -5,7 +5,7 @@ import { takeDrops } from "./opening.js";
 import { restoreTheme } from "./page.js";
 import { followHistory } from "./train/train.js";
 
-export { allChanges, changed, replaced } from "./changes.js";
+export { allChanges, changed, changesAtPress, replaced } from "./changes.js";
 export { checkSetup, clinic, findings, panelTitle, probes, sides, strip } from "./checks.js";
 export { code, keep, tools } from "./share.js";
 export { facts, note } from "./notes.js";

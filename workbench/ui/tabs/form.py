@@ -4,8 +4,8 @@ state.
 A value reaches an element as one JSON string and is drawn by the page's scripts into text nodes; templates are
 constant, so that no data is ever evaluated or parsed as markup.
 
-The browser's fields own their values. Each field is built once, and one event of all fields of a form sends what they
-hold; what replaces values sets exactly those. The server keeps a tab's group and what it sent last (``Tab``). Inspect
+The browser's fields own their values. Each field is built once, a script keeps what it is set to, and every event sends
+that; what replaces values sets exactly those. The server keeps a tab's group and what it sent last (``Tab``). Inspect
 gives away a link, files, notebook code, and the copy of its state that the browser tab keeps.
 """
 
@@ -258,17 +258,20 @@ def on_change(form: Form, paths: Iterable[str], what: str, answer: Answer, outpu
         names = list(own)
         fields = [form.bound[path] for path in names]
         keep = f"(...values) => Workbench.changed({json.dumps(names)}, values)"
-        sends = sending(form, answer_change, rewards=False)
+        sends = sending(form, answer_change, press=False)
         gr.on([changes(field) for field in fields], None, fields, None, js=keep, **PRIVATE)
         gr.on([changes(field) for field in fields], **sends, outputs=list(dict.fromkeys(outputs)), **LAST)
 
 
-def sending(form: Form, function: Callable[..., Any], *more: Any, rewards: bool = True) -> dict[str, Any]:
-    """Have an event send what was changed in fields, and the list of rewards, before ``function`` reads the tab.
+def sending(form: Form, function: Callable[..., Any], *more: Any, press: bool = True) -> dict[str, Any]:
+    """Have an event send what was changed in fields before ``function`` reads the tab.
 
-    It is given the request, the tab, and what ``more`` widgets hold.
+    It is given the request, the tab, and what ``more`` widgets hold. The ``press`` of a button sends the list of
+    rewards, too, and what was typed just before.
     """
-    lists = [form.rewards.rows] if rewards else []
+    lists, changes = (
+        ([form.rewards.rows], "await Workbench.changesAtPress()") if press else ([], "Workbench.allChanges()")
+    )
     own = {KIND, METHOD, f"{CREDIT}.scheme", f"{COMPARE}.scheme"}  # set by their own events, which others follow
 
     def take(tab: Tab, sent: str, given: Sequence[Any]) -> Sequence[Any]:
@@ -288,7 +291,7 @@ def sending(form: Form, function: Callable[..., Any], *more: Any, rewards: bool 
     return {
         "fn": streamed if isgeneratorfunction(function) else answered,
         "inputs": [form.draft, form.sent, *lists, *more],
-        "js": "(tab, _, ...given) => [tab, Workbench.allChanges(), ...given]",
+        "js": f"async (tab, _, ...given) => [tab, {changes}, ...given]",
     }
 
 

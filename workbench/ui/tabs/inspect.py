@@ -304,7 +304,7 @@ def _wire_scoring(form: Form, services: Services) -> None:
     outputs, schemes = score_outputs(form), {prefix: form.bound[f"{prefix}.scheme"] for prefix in (CREDIT, COMPARE)}
     elsewhere = {KIND, *(f"{prefix}.scheme" for prefix in schemes), *paths_of(task_form())}
     scored = [path for path in form.inspected if path not in elsewhere]
-    sends = sending(form, score_news, rewards=False)
+    sends = sending(form, score_news, press=False)
     form.then_score = lambda event: event.then(**sends, outputs=outputs, queue=False, **PRIVATE)
     _wire_fields(form, services, score, scored, outputs)
     for prefix, chooser in schemes.items():
