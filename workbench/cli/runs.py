@@ -42,8 +42,7 @@ def train(
         file = _recipe(source.removeprefix(RECIPE))
     if from_ is not None:
         base = runs.open_run(from_, workspace).config().model_dump(mode="json")
-    config = settings.read(base, file)
-    return _follow(runs.start(config, workspace, now=now), detach)
+    return _follow(runs.start(settings.read(base, file), workspace, now=now), detach)
 
 
 def resume(run: Name, detach: Detach = False, now: Now = False, workspace: Workspace = None) -> Result:
@@ -82,8 +81,7 @@ def show_run(
 ) -> Result:
     """Show a run's status, configuration, last metrics and log."""
     run = runs.open_run(name, workspace)
-    status = run.status()
-    return Result(run_data(run), lambda: run_text(run, status, lines))
+    return Result(run_data(run), lambda: run_text(run, run.status(), lines))
 
 
 def stop_run(name: Name, workspace: Workspace = None) -> Result:

@@ -425,7 +425,10 @@ class TinkerTrainer:
         advantages = [credit.of(i) for credit in credits for i in range(len(credit.scored.group))]
         if self.method.beta:  # the gradient of beta k3 by the log-probability: beta (1 - pi_ref / pi)
             advantages = [
-                (row - self.method.beta * (1 - np.exp(_difference(rollout)))).astype(np.float32)
+                (
+                    row
+                    - self.method.beta * (1 - np.exp(np.asarray(rollout.ref_logprobs) - np.asarray(rollout.logprobs)))
+                ).astype(np.float32)
                 for row, rollout in zip(advantages, rollouts, strict=True)
             ]
         return Generation(self.state.global_step + 1, credits, ids, divisors, advantages, self._averaged)
@@ -551,11 +554,6 @@ class TinkerTrainer:
         """Go on from the state that a checkpoint names. Raises EngineError where the server does not have it."""
         self.engine.load(read_json(checkpoint / STATE)["state"])
         self.state.global_step = read_json(checkpoint / checkpoints.MANIFEST)["step"]
-
-
-def _difference(rollout: Rollout) -> npt.NDArray[np.float64]:
-    """log pi_ref - log pi of a rollout's tokens, (T_i,)."""
-    return np.asarray(rollout.ref_logprobs, dtype=np.float64) - np.asarray(rollout.logprobs, dtype=np.float64)
 
 
 def _gap(generation: Generation, row: int, done: Trained, ratios: Floats, low: float, high: float) -> float:

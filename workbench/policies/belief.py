@@ -367,8 +367,7 @@ def _row_by_row(model: Any, rows: Sequence[Sequence[int]], tails: Sequence[Seque
 def _of_next(logits: torch.Tensor, ids: torch.Tensor) -> list[list[float]]:
     """Return the log-probability of each id, (B, T), under the logits that predict it, (B, T, V)."""
     logits = logits.float()
-    chosen = logits.gather(-1, ids[..., None])[..., 0]
-    return list((chosen - logits.logsumexp(-1)).tolist())
+    return list((logits.gather(-1, ids[..., None])[..., 0] - logits.logsumexp(-1)).tolist())
 
 
 # --- which tokens the belief at the end depends on --------------------------------------------------------------------

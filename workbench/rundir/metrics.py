@@ -27,8 +27,7 @@ from typing import Any
 from workbench.errors import RunError
 from workbench.files import encode, no_room, plain
 
-SCHEMA = 1
-HEADER = encode({"schema": SCHEMA}) + b"\n"
+HEADER = encode({"schema": 1}) + b"\n"
 NOT_FINITE = "not_finite"
 SYNC_SECONDS = 1.0
 

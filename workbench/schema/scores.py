@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Any, Literal
 
 from workbench.schema.numbers import say_count
@@ -55,11 +54,6 @@ class StepScores:
     def matched(self) -> bool:
         """Return whether the pattern found at least one step."""
         return any(step.matched for step in self.steps)
-
-    @property
-    def is_scored(self) -> bool:
-        """Return whether any function scored the completion, or a step of it."""
-        return any(score is not None for score in chain(*self.scores.values(), self.outcome_scores.values()))
 
     @property
     def step_ends(self) -> list[int]:

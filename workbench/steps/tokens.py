@@ -114,8 +114,7 @@ def _window_cuts(decode: Decode, count: int, text: str) -> list[int]:
                 break
             window, context = window + window // 4, context * 2
         for last in range(start + 1, end):
-            piece = decode(first, last)[len(before) :]
-            shared = commonprefix([piece, added])  # noqa: RUF071  # of characters
+            shared = commonprefix([decode(first, last)[len(before) :], added])  # noqa: RUF071  # of characters
             cuts.append(max(cuts[-1] if cuts else 0, at + len(shared)))
         cuts.append(at + len(added))
     return cuts

@@ -76,8 +76,7 @@ def collate(pad: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tens
 def step_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Each step's loss, (S,), of its logits (S, 2) of wrong and right and its label (S,) in [0, 1]; 0 where unknown."""
     log_p = logits.log_softmax(-1)
-    losses = -(labels * log_p[:, 1] + (1 - labels) * log_p[:, 0])
-    return losses.masked_fill(labels == UNKNOWN, 0.0)
+    return -(labels * log_p[:, 1] + (1 - labels) * log_p[:, 0]).masked_fill(labels == UNKNOWN, 0.0)
 
 
 class ProcessTrainer(MergedAtTheEnd):

@@ -76,13 +76,13 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
         return answer
 
     @cached_property
-    def _edited(self) -> set[int]:
+    def _changeable(self) -> set[int]:
         """The elements whose values the page sets, too."""
         return {target for function in self.fns.values() for target, event in function.targets if event == "input"}
 
     def _is_shown(self, output: Block, value: Any, state: SessionState | None) -> bool:
         """Return whether an element was told the same before, and note it."""
-        if not isinstance(state, _Session) or not isinstance(output, gr.HTML) or output._id in self._edited:
+        if not isinstance(state, _Session) or not isinstance(output, gr.HTML) or output._id in self._changeable:
             return False
         before, state.told[output._id] = state.told.get(output._id), hash(value) if isinstance(value, str) else None
         return before is not None and before == state.told[output._id]

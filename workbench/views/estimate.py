@@ -90,8 +90,8 @@ def _memory(config: RunConfig, parameters: int | None, vocabulary: int) -> str:
     weights = (plain if quantised is None else quantised) * parameters
     if config.policy.lora is not None or config.policy.adapter is not None:
         return f"≥ {_size(weights)} plus the adapter, {on_top}"
-    copies = COPIES + config.method.has_reference  # a reference policy beside it
-    return f"≥ {_size(copies * weights)} plus {on_top}"
+    # A reference policy stands beside it.
+    return f"≥ {_size((COPIES + config.method.has_reference) * weights)} plus {on_top}"
 
 
 def _rate_warning(config: RunConfig, parameters: int | None) -> str | None:

@@ -319,8 +319,7 @@ class StepHead:
 def _log_probs(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
     """log p of each token but the first, (B, T - 1) float32."""
     logits = logits_of(model(**inputs))[:, :-1].float()
-    chosen = logits.gather(-1, inputs["input_ids"][:, 1:, None])[..., 0]
-    return chosen - logits.logsumexp(-1)
+    return logits.gather(-1, inputs["input_ids"][:, 1:, None])[..., 0] - logits.logsumexp(-1)
 
 
 class _Scorer:

@@ -7,7 +7,7 @@ run shares and the section of one method. A task may bring what a configuration 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -150,15 +150,6 @@ def _leaves_open(settings: Any, fields: Container[str]) -> bool:
         "sampling": has("sampling", "max_completion_length"),
     }
     return any(section in fields and not is_set for section, is_set in brought.items())
-
-
-def set_value(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set a dotted key, making sections on the way; a section that is one text keeps that under its field's name."""
-    for part in path[:-1]:
-        inner = data.get(part)
-        data[part] = {SHORTHAND[part]: inner} if isinstance(inner, str) else dict(inner or {})
-        data = data[part]
-    data[path[-1]] = value
 
 
 SHORTHAND = {"policy": "path", "task": "name", "environment": "name", "engine": "kind", "method": "name"}

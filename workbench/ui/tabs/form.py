@@ -258,9 +258,13 @@ def on_change(form: Form, paths: Iterable[str], what: str, answer: Answer, outpu
         names = list(own)
         fields = [form.bound[path] for path in names]
         keep = f"(...values) => Workbench.changed({json.dumps(names)}, values)"
-        sends = sending(form, answer_change, press=False)
         gr.on([changes(field) for field in fields], None, fields, None, js=keep, **PRIVATE)
-        gr.on([changes(field) for field in fields], **sends, outputs=list(dict.fromkeys(outputs)), **LAST)
+        gr.on(
+            [changes(field) for field in fields],
+            **sending(form, answer_change, press=False),
+            outputs=list(dict.fromkeys(outputs)),
+            **LAST,
+        )
 
 
 def sending(form: Form, function: Callable[..., Any], *more: Any, press: bool = True) -> dict[str, Any]:

@@ -25,6 +25,7 @@
 
 import { colour, sparkline } from "../../../views/curves.js";
 import { el, once, setText } from "../../../views/dom.js";
+import { percent } from "../../../views/numbers.js";
 import { openMenu } from "../menu.js";
 import { duration } from "../train/state.js";
 import { link } from "../widget.js";
@@ -32,7 +33,6 @@ import { link } from "../widget.js";
 export const NONE = "–";
 const orNone = (/** @type {any} */ value, /** @type {(value: any) => string} */ text) =>
   value === null || value === undefined ? NONE : text(value);
-const percent = (/** @type {number} */ value) => `${(100 * value).toFixed(0)} %`;
 export const when = (/** @type {number | null | undefined} */ seconds) =>
   seconds ? new Date(seconds * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" }) : NONE;
 export const plural = (/** @type {number} */ count, /** @type {string} */ word) =>
