@@ -27,7 +27,8 @@ def test_two_schemes_side_by_side(page: Page) -> None:
     assert not re.search(r"/|rgba", covers)  # else it is mixed with the first scheme's colour below it
     shown = f"{ROLLOUTS}.filter(r => r.copyOf === undefined)"
     flipped = page.evaluate(f"{shown}.flatMap(r => r.advantages.filter((a, t) => a * r.twin.advantages[t] < 0)).length")
-    assert page.locator("#heatmap .text:not(.second) i.flips").count() == flipped > 0
+    assert flipped > 0
+    expect(page.locator("#heatmap .text:not(.second) i.flips")).to_have_count(flipped)  # out of sight after a pause
     # The details explain both, and each sum is the number that is drawn.
     page.locator(".rollout[data-g='2']").locator(".text.second i").nth(12).click()
     expect(page.locator(".details .reason:not(.loss-reason)")).to_have_count(2)
