@@ -89,7 +89,7 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
 
 
 def _by_output(outputs: list[Block], predictions: list[Any] | dict[Any, Any]) -> list[Any]:
-    """Return an event's values output by output; None each where Gradio is to look which they are."""
+    """Return an event's values output by output, or a None for each where only Gradio can tell them apart."""
     if _is_skip(predictions):
         return [predictions] * len(outputs)
     if isinstance(predictions, dict) and predictions.keys() <= set(outputs):
